@@ -1,16 +1,16 @@
-// Package linkstate reads everything that the kernel reports about a link, compares two such states, and restores
+// Package linkstate reads everything that the kernel reports about a link, compares two such states, and reverts the
 // differences.
 //
-// The driver reads a device's state before a pod gets the device and after the device has returned. The comparison does
-// not rely on a list of possible changes: every attribute is compared, including attributes added by later kernels,
-// except for those documented in exceptions.go. If a difference cannot be restored, the device stays in quarantine.
+// The driver reads a device's state before the device is attached to a pod and after it has been returned. The
+// comparison does not rely on a list of possible changes: it covers every attribute, including those added by future
+// kernels, except for the ones documented in exceptions.go. If a difference cannot be reverted, the device stays in
+// quarantine.
 //
 // The rule of this package: it does not depend on link kinds or on the meaning of settings, except for attributes that
 // the kernel reports in one form and accepts in another.
 //
-// The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
-// programs that are attached without a queueing discipline (tcx). All functions work in the calling thread's network
-// namespace.
+// The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and BPF programs
+// attached without a queueing discipline (tcx). All functions operate in the calling thread's network namespace.
 package linkstate
 
 import (
@@ -22,11 +22,11 @@ import (
 	"strings"
 )
 
-// State contains a link's attributes by key, such as "link.linkmode" or "ethtool.rings.6". The values are unmodified
-// kernel data: netlink attributes with their headers, or the contents of files.
+// State contains a link's attributes by key, such as "link.linkmode" or "ethtool.rings.6". The values are raw kernel
+// data: netlink attributes including their headers, or file contents.
 type State map[string][]byte
 
-// Differences returns a description of each attribute that differs from the earlier state, sorted by key.
+// Differences describes each attribute that differs from the earlier state, sorted by key.
 func (s State) Differences(earlier State) []string {
 	var differences []string
 	for _, key := range s.differing(earlier) {
@@ -51,7 +51,8 @@ func (s State) differing(earlier State) []string {
 		})
 }
 
-// show formats the contents of a file as text, and a netlink attribute, without its header, as hexadecimal digits.
+// show formats a value for messages: file contents as text, and netlink attributes as hexadecimal digits without the
+// header.
 func show(value []byte) string {
 	switch {
 	case value == nil:

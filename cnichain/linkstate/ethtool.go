@@ -16,8 +16,8 @@ import (
 // headerAttribute is the first attribute of every ethtool message. It identifies the link.
 const headerAttribute = 1
 
-// readEthtool reads all groups of ethtool settings, and the settings of the link's receive contexts. It omits groups
-// that the link's driver or the kernel does not support.
+// readEthtool reads all groups of ethtool settings, as well as the settings of the link's receive contexts. It omits
+// groups that are not supported by the link's driver or the kernel.
 func (s State) readEthtool(index int) error {
 	family, err := families.get("ethtool")
 	if err != nil {
@@ -84,8 +84,8 @@ func (f *familyIDs) get(name string) (uint16, error) {
 	return family.ID, nil
 }
 
-// ethtool returns a request that calls an ethtool command with attributes for a link. The kernel replies with one
-// message to a request without attributes, which reads settings, and with an acknowledgment to any other request.
+// ethtool returns a request for an ethtool command on a link. A request without attributes reads settings, and the
+// kernel replies with a single message; to any other request, the kernel replies with an acknowledgment.
 func ethtool(family uint16, command uint8, index int, content ...[]byte) *nl.NetlinkRequest {
 	flags := 0
 	if len(content) > 0 {
@@ -103,12 +103,11 @@ func ethtool(family uint16, command uint8, index int, content ...[]byte) *nl.Net
 	return request
 }
 
-// genericHeader returns a struct genlmsghdr. The type in package nl leaves the reserved field undefined, which newer
-// families reject.
+// genericHeader returns a struct genlmsghdr. The type in package nl leaves the reserved field uninitialized, which
+// newer families reject.
 func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
 
-// absent returns nil if an error means that the kernel or the driver does not support a request, and the error
-// otherwise.
+// absent returns nil if err means that the kernel or the driver does not support a request, and err otherwise.
 func absent(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -133,8 +132,8 @@ func listNAPI(family uint16, index int) *nl.NetlinkRequest {
 	return request
 }
 
-// addNAPI adds the settings of the link's receive contexts, without the contexts' IDs, interrupts and threads, since
-// these change whenever the link is set up.
+// addNAPI adds the settings of the link's receive contexts, except for the IDs, interrupts and threads, which change
+// whenever the link is set up.
 func (s State) addNAPI(contexts answer) error {
 	const firstSetting = 5
 	if contexts.err != nil {
@@ -165,7 +164,7 @@ const (
 	tunableHeader = 16
 )
 
-// readRules reads a link's receive rules, the hashed fields for each flow type, and the link's tunables.
+// readRules reads a link's receive rules, the hash fields for each flow type, and the link's tunables.
 func (s State) readRules(name string) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -249,7 +248,7 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 	return nil
 }
 
-// readDCB reads a link's data center bridging settings (IEEE 802.1Q), omitting the peer's settings and the counters.
+// readDCB reads a link's data center bridging settings (IEEE 802.1Q), excluding the peer's settings and the counters.
 func (s State) readDCB(kernel *socket, name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
 	exceptions := []uint16{4, 5, 6, 9} // the peer's settings, and congestion notification counters
@@ -270,7 +269,7 @@ func (s State) readDCB(kernel *socket, name string) error {
 			}
 			for kind, attribute := range attributes(nested[headerLength:]) {
 				if kind == pfc {
-					attribute = attribute[:min(len(attribute), pfcSettings)] // counters follow
+					attribute = attribute[:min(len(attribute), pfcSettings)] // the rest are counters
 				}
 				if !slices.Contains(exceptions, kind) {
 					s[key("dcb", "", kind)] = attribute

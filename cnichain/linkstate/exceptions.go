@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes from unix/linux/if_link.h that golang.org/x/sys/unix lacks.
+// Attributes from linux/if_link.h that are missing from golang.org/x/sys/unix.
 const (
 	iflaAllMulti     = 61
 	iflaGROMaxSize   = 58
@@ -27,8 +27,8 @@ const (
 	iflaTailroom     = 69
 )
 
-// linkNames returns the names of attributes that are restored or familiar to users. Other attributes are identified by
-// their number.
+// linkNames returns the names of attributes that are restored or familiar to users. All other attributes are identified
+// by number.
 func linkNames() map[uint16]string {
 	return map[uint16]string{
 		unix.IFLA_BROADCAST: "broadcast", unix.IFLA_LINK: "link", unix.IFLA_MASTER: "master",
@@ -40,7 +40,7 @@ func linkNames() map[uint16]string {
 	}
 }
 
-// linkExceptions returns the RTM_GETLINK attributes that are not compared, each with the reason.
+// linkExceptions lists the RTM_GETLINK attributes that are excluded from the comparison, each with the reason.
 func linkExceptions() map[uint16]string {
 	const (
 		baseline  = "part of the baseline, which restores it by name"
@@ -74,7 +74,8 @@ func linkExceptions() map[uint16]string {
 // depend on the carrier.
 const flagExceptions = unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP | unix.IFF_DORMANT
 
-// fileExceptions returns the files in /sys/class/net/<name> and its queues that are not compared, each with the reason.
+// fileExceptions lists the files in /sys/class/net/<name> and its queue directories that are excluded from the
+// comparison, each with the reason.
 func fileExceptions() map[string]string {
 	const (
 		link    = "the same as an attribute of RTM_GETLINK"
@@ -94,8 +95,8 @@ func fileExceptions() map[string]string {
 	}
 }
 
-// group is a pair of ethtool commands: get reads attributes, and set accepts the same attributes. set is 0 if there is
-// no such command.
+// group is a pair of ethtool commands: get reads attributes, and set writes the same attributes. set is 0 if they
+// cannot be written.
 type group struct {
 	name     string
 	get, set uint8
@@ -104,7 +105,7 @@ type group struct {
 	except []uint16
 }
 
-// groups returns the ethtool settings that an administrator of a network namespace may change.
+// groups returns the ethtool settings that a user with admin privileges in a network namespace can change.
 //
 // Not read: STRSET and TSINFO (constants), LINKSTATE, STATS, PHC_VCLOCKS and PLCA_STATUS (states), CABLE_TEST and
 // MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (the ports for the namespace's
@@ -118,7 +119,7 @@ func groups() []group {
 		{name: "debug", get: unix.ETHTOOL_MSG_DEBUG_GET, set: unix.ETHTOOL_MSG_DEBUG_SET},
 		{name: "wol", get: unix.ETHTOOL_MSG_WOL_GET, set: unix.ETHTOOL_MSG_WOL_SET},
 		{name: "features", get: unix.ETHTOOL_MSG_FEATURES_GET, set: unix.ETHTOOL_MSG_FEATURES_SET,
-			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // depend on wanted features and lower links
+			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // depends on wanted features and lower links
 		{name: "privflags", get: unix.ETHTOOL_MSG_PRIVFLAGS_GET, set: unix.ETHTOOL_MSG_PRIVFLAGS_SET},
 		{name: "rings", get: unix.ETHTOOL_MSG_RINGS_GET, set: unix.ETHTOOL_MSG_RINGS_SET},
 		{name: "channels", get: unix.ETHTOOL_MSG_CHANNELS_GET, set: unix.ETHTOOL_MSG_CHANNELS_SET},
@@ -140,13 +141,13 @@ func groups() []group {
 	}
 }
 
-// carrierAttribute is a link's carrier. It depends on the cable, so it is not compared. It is restored, however, for
+// carrierAttribute is a link's carrier. It depends on the cable, so it is not compared. However, it is restored for
 // links without hardware, whose carrier can be set.
 const carrierAttribute = "link.carrier"
 
 // isSpeed reports whether an attribute is a link's speed, duplex mode or number of lanes. These attributes are ignored
-// while they are negotiated or unknown, and are compared only if both states contain them: a forced speed is a
-// setting, but a virtual function reports its carrier's speed as if it were forced.
+// while they are negotiated or unknown, and are compared only if both states contain them: a forced speed is a setting,
+// but a virtual function always reports the carrier's speed as forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)
 }

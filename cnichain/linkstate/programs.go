@@ -9,14 +9,14 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// hooks returns the hooks at which a link keeps its BPF programs when it moves to another namespace (dev_tcx_uninstall
-// is called only when a link is unregistered). Programs in queueing disciplines are removed together with the queueing
+// hooks returns the hooks whose BPF programs stay attached when a link moves to another namespace (dev_tcx_uninstall is
+// called only when a link is unregistered). Programs in queueing disciplines are removed along with the queueing
 // disciplines, and XDP programs are an attribute of the link.
 func hooks() map[string]ebpf.AttachType {
 	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 }
 
-// readPrograms reads the IDs of the programs at each hook.
+// readPrograms reads the IDs of the programs attached at each hook.
 func (s State) readPrograms(index int) error {
 	for name, hook := range hooks() {
 		programs, err := query(index, hook)
@@ -34,7 +34,7 @@ func (s State) readPrograms(index int) error {
 	return nil
 }
 
-// query returns no programs if the kernel does not support the hook (before 6.6) or BPF.
+// query returns no programs if the kernel does not support the hook (kernels before 6.6) or BPF.
 func query(index int, hook ebpf.AttachType) ([]link.AttachedProgram, error) {
 	result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -72,7 +72,8 @@ func detachProgram(index int, hook ebpf.AttachType, id ebpf.ProgramID) error {
 	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: hook})
 }
 
-// detachLink detaches a BPF link. Processes that have the BPF link open keep it, but it no longer has an effect.
+// detachLink detaches a BPF link. The BPF link continues to exist while a process has it open, but no longer has any
+// effect.
 func detachLink(id link.ID) error {
 	attached, err := link.NewFromID(id)
 	if err != nil {
@@ -82,9 +83,9 @@ func detachLink(id link.ID) error {
 	return attached.Detach()
 }
 
-// detachXDPLinks detaches the BPF links that attach an XDP program to a network link, since netlink detaches only
-// programs that were attached without a BPF link. An index is valid only within one namespace, and the kernel does not
-// report which one, so a BPF link is detached only if it is the only BPF link with this program and this index.
+// detachXDPLinks detaches BPF links that attach an XDP program to a network link, since netlink detaches only programs
+// attached without a BPF link. A network link's index is unique only within its namespace, and the kernel does not
+// report the namespace, so a BPF link is detached only if no other BPF link has the same program and index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}
@@ -92,7 +93,7 @@ func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	for iterator.Next() {
 		info, err := iterator.Link.Info()
 		if err != nil || info.XDP() == nil {
-			continue //nolint:nilerr // it no longer exists or is of another kind
+			continue //nolint:nilerr // it no longer exists or is of a different kind
 		}
 		if int(info.XDP().Ifindex) == index && info.Program == program {
 			found = append(found, iterator.ID)

@@ -19,7 +19,7 @@ import (
 
 const (
 	headerLength = unix.SizeofRtAttr
-	// attributeType masks the flags of a netlink attribute's type (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
+	// attributeType masks out the flags in a netlink attribute's type (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
 	attributeType = 0x3fff
 	// Include virtual functions, but not their counters (RTEXT_FILTER_* in linux/rtnetlink.h).
 	withFunctions, withoutCounters = 1 << 0, 1 << 3
@@ -88,14 +88,14 @@ func (s State) readLink(kernel *socket, index int) (name string, err error) {
 			s[key("link", names[kind], kind)] = attribute
 		}
 	}
-	if pair { // the attribute refers to the other end, which may move without the link
+	if pair { // the attribute refers to the other end, which can be moved independently
 		delete(s, "link.link")
 	}
 	return name, nil
 }
 
 // addInfo adds a link's type and its settings (IFLA_LINKINFO), and reports whether the link is one of a pair. It
-// ignores a port's settings, which belong to its master; the master itself is compared.
+// ignores port settings, which belong to the port's master; the master itself is compared.
 func (s State) addInfo(info []byte) (pair bool) {
 	for kind, attribute := range attributes(info[headerLength:]) {
 		switch kind {
@@ -118,7 +118,7 @@ func key(prefix, name string, kind uint16) string {
 	return prefix + "." + name
 }
 
-// attributes iterates over netlink attributes, each with its header, in the order of the message.
+// attributes iterates over the netlink attributes in data, in message order. Each attribute includes its header.
 func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(data) >= headerLength {
@@ -134,8 +134,8 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads a link's sysfs files, including those of its queues. A file that cannot be read belongs to an
-// attribute that the link's driver does not support.
+// readFiles reads a link's sysfs files, including those of its queues. If a file cannot be read, the link's driver does
+// not support the attribute.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()
@@ -158,7 +158,7 @@ func (s State) readFiles(name string) error {
 			}
 			var info unix.Stat_t
 			if err := unix.Lstat(path, &info); err != nil || info.Mode&0o222 == 0 {
-				continue // read-only files are also reported by netlink, or never change
+				continue // read-only attributes are also reported by netlink, or never change
 			}
 			if data, err := readAttribute(path, page); err == nil {
 				s["sysfs."+path[len(root)+1:]] = bytes.Clone(bytes.TrimSpace(data))
@@ -169,7 +169,7 @@ func (s State) readFiles(name string) error {
 }
 
 // readAttribute reads a sysfs file into page. os.ReadFile needs three times as many system calls, because it also
-// registers such files for polling. A link can have hundreds of them, and a pod is waiting.
+// registers the file for polling. A link can have hundreds of such files, and a pod is waiting.
 func readAttribute(path string, page []byte) ([]byte, error) {
 	file, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writable returns the RTM_GETLINK attributes that RTM_SETLINK accepts in the same form.
+// writable returns the RTM_GETLINK attributes that RTM_SETLINK accepts in the same format.
 func writable() []uint16 {
 	return []uint16{
 		unix.IFLA_BROADCAST, unix.IFLA_TXQLEN, unix.IFLA_MAP, unix.IFLA_LINKMODE, unix.IFLA_GROUP, unix.IFLA_PROTO_DOWN,
@@ -24,8 +24,8 @@ func writable() []uint16 {
 	}
 }
 
-// Restore writes the attributes of an earlier state back to the link with the given index, and returns the remaining
-// differences. These include attributes that the kernel does not accept; their descriptions contain the write errors.
+// Restore writes the attributes from an earlier state back to the link with the given index, and returns the
+// differences that remain. These include attributes that the kernel rejects, described along with the write errors.
 func Restore(index int, earlier State) (differences []string, err error) {
 	now, err := Read(index)
 	if err != nil {
@@ -38,7 +38,7 @@ func Restore(index int, earlier State) (differences []string, err error) {
 	if len(changed) == 0 {
 		return nil, nil
 	}
-	failures := errors.Join( // used only for messages, since the result is read again
+	failures := errors.Join( // only for messages, since the resulting state is read again
 		restoreFlags(index, changed, earlier), restoreLink(index, changed, earlier),
 		restoreKind(index, changed, earlier),
 		restoreEthtool(index, changed, now, earlier), restoreFiles(index, changed, earlier),
@@ -97,10 +97,9 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute in a separate request, because drivers reject some attributes, and such a rejection
-// must not prevent the others from being written. If the link mode changes, restoreLink sets the link down, and the
-// caller sets it up again, since the kernel computes the operational state only when the link is set up
-// (rfc2863_policy).
+// restoreLink writes each attribute in a separate request, because drivers reject some attributes, which must not
+// prevent the others from being written. If the link mode changes, restoreLink sets the link down, and the caller sets
+// it up again: the kernel recomputes the operational state only when the link is set up (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
 	if contains(changed, "link.linkmode") {
@@ -180,8 +179,8 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 // all other features are fixed (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
-// changedBits returns a compact bit set that contains the bits of the earlier set, with a mask of the bits that
-// currently differ.
+// changedBits returns a compact bit set with the values from the earlier set and a mask of the bits that currently
+// differ.
 func changedBits(now, earlier []byte) []byte {
 	const size, value, mask = 2, 4, 5
 	bits := func(set []byte) (length, content []byte) {
@@ -228,7 +227,7 @@ func restoreFiles(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restoreRules restores the settings that are only available through the ethtool ioctl. It deletes receive rules that
+// restoreRules restores the settings that are accessible only through the ethtool ioctl. It deletes receive rules that
 // were added in a pod.
 func restoreRules(index int, changed []string, earlier State) error {
 	const setTunable, setFlowHash, deleteRule = 0x49, 0x2a, 0x31
@@ -268,8 +267,8 @@ func restoreRules(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restorePrograms detaches all programs at the hooks where the programs changed. Host programs that were removed in a
-// pod cannot be attached again and remain a difference; devices with programs are not offered.
+// restorePrograms detaches all programs from hooks whose programs have changed. Host programs that were removed in a
+// pod cannot be reattached, so they remain a difference; devices with programs are not offered to pods, however.
 func restorePrograms(index int, changed []string, now State) error {
 	var problems []error
 	for name, hook := range hooks() {
@@ -279,7 +278,7 @@ func restorePrograms(index int, changed []string, now State) error {
 	}
 	if contains(changed, "link.xdp") && now["link.xdp"] != nil {
 		for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-			// This succeeds without doing anything if there is no program in this mode, and fails if a BPF link exists.
+			// This is a no-op if there is no program in this mode, and fails if a BPF link exists.
 			_ = netlink.LinkSetXdpFdWithFlags(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, -1, mode)
 		}
 		if found, err := netlink.LinkByIndex(index); err == nil {

@@ -22,9 +22,9 @@ type socket struct {
 }
 
 const (
-	// maxMessage is the size of the library's receive buffer. The kernel splits longer dumps.
+	// maxMessage is the size of the netlink library's receive buffer. The kernel splits longer dumps.
 	maxMessage = 64 << 10
-	// receiveBuffer has room for the replies to all the requests that read one link; a long reply is a few KiB.
+	// receiveBuffer is large enough for the replies to all requests needed to read one link; a long reply is a few KiB.
 	receiveBuffer = 1 << 20
 	answerSeconds = 60 // as in the netlink library
 )
@@ -43,14 +43,14 @@ func openSocket(protocol int) (*socket, error) {
 
 func (s *socket) close() { _ = unix.Close(s.file) }
 
-// answer holds the payloads of the kernel's replies to a request, or the error that it returned.
+// answer holds the payloads of the kernel's replies to a request, or the error that the kernel returned.
 type answer struct {
 	messages [][]byte
 	err      error
 	complete bool
 }
 
-// call sends requests and returns the replies in the same order. At most the last request may be a dump.
+// call sends requests and returns the replies in the same order. Only the last request may be a dump.
 func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 	var data []byte
 	first := s.sequence + 1
@@ -114,7 +114,7 @@ func (s *socket) receive() ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// do is call for a single request.
+// do is like call, but for a single request.
 func (s *socket) do(request *nl.NetlinkRequest) ([][]byte, error) {
 	answers, err := s.call(request)
 	if err != nil {
