@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Chains stores an executor's records. It implements [executor.Journal].
+// Chains stores the records of an executor. It implements [executor.Journal].
 type Chains struct {
 	attachments *Bucket[executor.Attachment]
 	leftovers   *Bucket[executor.Leftover]
@@ -14,7 +14,7 @@ type Chains struct {
 
 var _ executor.Journal = &Chains{}
 
-// NewChains returns a journal's chains.
+// NewChains returns the Chains stored in a journal.
 func NewChains(db *DB) (*Chains, error) {
 	attachments, err := NewBucket[executor.Attachment](db, "attachments")
 	if err != nil {
@@ -27,8 +27,8 @@ func NewChains(db *DB) (*Chains, error) {
 	return &Chains{attachments: attachments, leftovers: leftovers}, nil
 }
 
-// Load loads the records that an earlier process left behind into an executor and returns the attachments by key. It
-// also returns the keys of unreadable records.
+// Load loads the records left behind by an earlier process into an executor and returns the attachments by key. It also
+// returns the keys of unreadable records.
 func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachment, []Damaged, error) {
 	attachments, damaged, err := c.attachments.All()
 	if err != nil {
@@ -64,8 +64,8 @@ func (c *Chains) Note(attachment *executor.Attachment) error {
 	return c.attachments.Note(attachment.SandboxID, *attachment)
 }
 
-// Delete implements executor.Journal. If a record reappears after a power loss, nothing is left to roll back, and later
-// uses of its devices are never on disk without this deletion.
+// Delete implements executor.Journal. If a record reappears after a power loss, there is nothing left to roll back for
+// it, and later uses of its devices are never on disk without this deletion.
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.NoteDeleted(sandboxID) }
 
 // SaveLeftover implements executor.Journal.

@@ -14,16 +14,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// flushAfter is the delay before a note is written to disk, so that the notes for one pod, and for concurrent pods,
-// share a commit. retryAfter is the delay after a failed write.
+// flushAfter is how long a note may wait before it is written to disk, so that notes for the same pod and for
+// concurrent pods share a commit. retryAfter is the delay after a failed write.
 const (
 	flushAfter = 20 * time.Millisecond
 	retryAfter = time.Second
 )
 
-// change is a stored record or, without Record, a deletion.
+// change is a write of a record or, if Record is empty, its deletion.
 type change struct {
-	// Seq orders the changes to a journal across all processes that write to it.
+	// Seq orders the changes to a journal across all processes that have written to it.
 	Seq    uint64          `json:"seq"`
 	Bucket string          `json:"bucket"`
 	Key    string          `json:"key"`
@@ -37,7 +37,7 @@ type change struct {
 
 type recordID struct{ bucket, key string }
 
-// encode returns the encoding of a note.
+// encode returns the change in the format of the notes file.
 func (c *change) encode() ([]byte, error) {
 	head, err := json.Marshal(change{Seq: c.Seq, Bucket: c.Bucket, Key: c.Key})
 	if err != nil || c.Record == nil {
@@ -59,32 +59,32 @@ func (c *change) apply(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(c.Key), c.Record)
 }
 
-// changes is the sequence of changes to a journal. It records which part of the sequence is on disk.
+// changes tracks the sequence of changes to a journal and how much of it is on disk.
 //
-// The invariant: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
-// power loss loses only the newest changes: if a change is lost, so are all later ones. If the process is killed,
+// Invariant: the disk always contains a prefix of this sequence. Every transaction writes all pending changes, so a
+// power loss loses only the most recent changes: if a change is lost, so are all later ones. If the process is killed,
 // nothing is lost, because each change is either on disk or in the notes file.
 type changes struct {
 	bolt  *bbolt.DB
 	clock clock.WithDelayedExecution
 
-	// committing is held during a transaction, and is acquired before mu. A caller that waits for committing may find
-	// that another caller has already written its change, so many pods share one wait for the disk.
+	// committing is held during a transaction, and is acquired before mu. By the time a caller acquires committing,
+	// another caller may already have written its change, so many pods share a single wait for the disk.
 	committing sync.Mutex
 
 	mu           sync.Mutex
 	seq, written uint64
 	waiting      map[recordID]*change
-	notes        *noteFile // nil if there is no notes file
+	notes        *noteFile // nil if notes are off
 	failing      bool      // the last transaction failed
 	flush        clock.Timer
 	closed       bool
 }
 
-// position is the file's position in the sequence of changes. Tx is the number of the transaction that wrote the
-// position. If the file's last transaction has a different number, a driver without support for notes has since written
-// to the file, so the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process
-// may have left notes that this process could not read.
+// position is the journal file's position in the sequence of changes. Tx is the number of the transaction that wrote
+// the position. If the file's last transaction has a different number, a driver without support for notes has since
+// written to the file, so the notes are older than the file. Tx is 0 if this process does not keep notes, since an
+// earlier process may have left notes that this process could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -92,9 +92,9 @@ type position struct {
 
 const positionKey = "position"
 
-// startChanges writes an earlier process's notes to the journal file, unless it already contains them. If this fails,
-// the notes stay in the notes file and are read from there. The driver starts anyway, since it can detach pods even
-// while the disk is full.
+// startChanges writes the notes of an earlier process to the journal file, unless the file already contains them. If
+// the write fails, the notes stay in the notes file and are read from there. The driver starts regardless, since it can
+// detach pods even while the disk is full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -137,8 +137,7 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		}
 		return err
 	}
-	// Do not accept a note until a transaction has succeeded, so that no note precedes the position on which it
-	// depends.
+	// Do not accept notes until a transaction has succeeded, so that no note precedes the position that it depends on.
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.flushLater(retryAfter)
@@ -162,7 +161,7 @@ func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 	return stored, current, err
 }
 
-// put stores a change on disk.
+// put stores a change and waits until it is on disk.
 func (c *changes) put(next *change) error {
 	c.mu.Lock()
 	c.stage(next)
@@ -174,7 +173,7 @@ func (c *changes) put(next *change) error {
 func (c *changes) note(next *change) error {
 	c.mu.Lock()
 	next.Seq, next.noted = c.seq+1, true
-	// If the disk is not writable, return an error now, while the caller can still react.
+	// If the disk is not writable, return an error now, while the caller can still act on it.
 	if c.notes == nil || c.failing || c.closed || c.notes.append(next) != nil {
 		c.mu.Unlock()
 		next.noted = false
@@ -186,7 +185,7 @@ func (c *changes) note(next *change) error {
 	return nil
 }
 
-// stage adds a change as the newest one. The caller must hold mu.
+// stage appends a change to the sequence. The caller must hold mu.
 func (c *changes) stage(next *change) {
 	c.seq++
 	next.Seq = c.seq
@@ -196,7 +195,7 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack removes, from the waiting changes to a record, a change that could not be written. The caller must hold mu.
+// takeBack removes a change that could not be written from the pending changes to its record. The caller must hold mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {
@@ -221,7 +220,7 @@ func (c *changes) flushLater(after time.Duration) {
 	c.flush = c.clock.AfterFunc(after, func() { go c.flushNow() })
 }
 
-// flushNow writes the notes. After a failure, it retries later, and the next note returns the error.
+// flushNow writes the notes. If that fails, it retries later, and the next note returns the error.
 func (c *changes) flushNow() {
 	c.mu.Lock()
 	c.flush = nil
@@ -233,13 +232,13 @@ func (c *changes) flushNow() {
 	}
 }
 
-// commit writes the waiting changes and runs extra in the same transaction.
+// commit writes the pending changes and runs extra in the same transaction.
 func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough writes all changes up to seq to disk. If that fails, it takes back the refused change: since the caller
-// gets an error, no later transaction may store that change.
+// commitThrough writes all changes up to seq to disk. If that fails, it takes back the change in refused: its caller
+// gets an error, so no later transaction may store that change.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
 	defer c.committing.Unlock()
@@ -310,7 +309,7 @@ func (c *changes) write(
 
 // records returns a bucket's records by key, including changes that are not on disk yet.
 func (c *changes) records(bucket string) (map[string][]byte, error) {
-	c.committing.Lock() // prevents waiting changes from being written while the file is read
+	c.committing.Lock() // prevents pending changes from being written while the file is read
 	defer c.committing.Unlock()
 	found := map[string][]byte{}
 	err := c.bolt.View(func(tx *bbolt.Tx) error {
@@ -333,7 +332,7 @@ func (c *changes) records(bucket string) (map[string][]byte, error) {
 	return found, err
 }
 
-// stopChanges writes the waiting changes. Notes that cannot be written stay in their file.
+// stopChanges writes the pending changes. Notes that cannot be written stay in the notes file.
 func (db *DB) stopChanges() error {
 	db.mu.Lock()
 	db.closed = true

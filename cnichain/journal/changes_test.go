@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// kill closes a journal as SIGKILL would: waiting changes are not written, and the lock is released.
+// kill closes a journal the way SIGKILL would: pending changes are not written, and the lock is released.
 func kill(t *testing.T, opened Opened) {
 	t.Helper()
 	opened.mu.Lock()
@@ -62,8 +62,8 @@ func allOf(t *testing.T, bucket *Bucket[thing]) map[string]string {
 	return names
 }
 
-// history is a sequence of operations on a journal: the records after each operation, and the last operation that had
-// to be on disk.
+// history describes a sequence of operations on a journal: the records after each operation, and the last operation
+// that must be on disk.
 type history struct {
 	states  []map[string]string
 	durable int
@@ -118,11 +118,11 @@ func flushed(db *DB) {
 }
 
 // If the process is killed, nothing is lost. After a power loss, only the newest operations are missing. No operation
-// that had to be on disk is missing, regardless of how much of the notes file remains.
+// that must be on disk is missing, however much of the notes file remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
-		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a reproducible test
 		path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 		h := &history{states: []map[string]string{{}}}
 		for range 12 {
@@ -161,7 +161,7 @@ func TestWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// tear overwrites a part of a file with zeros, as if this part had not reached the disk.
+// tear overwrites part of a file with zeros, as if that part had not reached the disk.
 func tear(t *testing.T, random *rand.Rand, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -174,7 +174,7 @@ func tear(t *testing.T, random *rand.Rand, path string) {
 	}
 }
 
-// forget truncates the history to the state that survived on the machine.
+// forget truncates the history to the state that survived.
 func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 	t.Helper()
 	for i := len(h.states) - 1; i >= h.durable; i-- {
@@ -208,8 +208,8 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
-// The first driver with support for notes may be killed before its first transaction, and so may a driver that follows
-// one without this support.
+// A driver may be killed before its first transaction, whether it is the first one with support for notes or follows
+// one without it.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
 		"upgrade": func(tx *bbolt.Tx) error {
@@ -253,8 +253,8 @@ func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	}
 }
 
-// If a damaged journal is set aside, its notes do not belong to the new journal. The next process reads the notes of
-// the new journal.
+// If a damaged journal is set aside, its notes are not applied to the new journal. The next process reads the new
+// journal's notes.
 func TestNotesOfAJournalSetAside(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -282,8 +282,8 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	}
 }
 
-// On a full disk, notes fail once the journal has detected the problem. A failed operation leaves nothing behind, and
-// earlier notes are written as soon as there is space.
+// On a full disk, notes fail once the journal has noticed that the disk is full. A failed operation leaves nothing
+// behind, and earlier notes are written as soon as there is space.
 func TestDiskIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -380,7 +380,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	}
 }
 
-// If the writes of concurrent callers fail, none of their changes are stored later, and earlier notes are kept.
+// If concurrent writes fail, none of their changes are stored later, and earlier notes are kept.
 func TestManyAreRefusedAtOnce(t *testing.T) {
 	const callers = 8
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -413,7 +413,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	kill(t, opened)
 }
 
-// If the notes file is full, further notes wait for the disk, and no note is lost.
+// Once the notes file is full, further notes wait for the disk, and no note is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -454,7 +454,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 }
 
-// A killed driver's notes are not lost if they are temporarily unreadable.
+// Notes left by a killed driver are not lost if they are temporarily unreadable.
 func TestNotesThatCannotBeRead(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -479,7 +479,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Notes that a process could not read are older than all changes written by that process.
+// Notes that a process could not read count as older than all changes written by that process.
 func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -519,7 +519,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 }
 
-// A notes file is readable even if it has lost its allocated space and cannot get it back.
+// A notes file is readable even if its allocated space is gone and cannot be allocated again.
 func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -541,7 +541,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	}
 }
 
-// limitFileSize limits the size to which this process can extend files, until lift is called.
+// limitFileSize prevents this process from extending files beyond a size until lift is called.
 func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -556,8 +556,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return lift
 }
 
-// After a power loss, only some pages of the notes may be on disk. Even if notes end at page boundaries, the notes that
-// can be read are a prefix of the notes that existed at some point in time.
+// After a power loss, only some pages of the notes may be on disk. Even if notes end at page boundaries, the readable
+// notes are a prefix of the notes at some point in time.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")
@@ -611,7 +611,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 	}
 }
 
-// Concurrent callers that wait for the disk share a transaction.
+// Callers that wait for the disk at the same time share a transaction.
 func TestCallersAtOnceShareATransaction(t *testing.T) {
 	const callers = 64
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()

@@ -1,12 +1,12 @@
-// Package journal stores records durably in one bbolt file. The records contain intentions and results, so that the
-// driver can roll back after a crash.
+// Package journal stores records durably in one bbolt file. The records hold intentions and results, so that the driver
+// can roll back after a crash.
 //
-// The rule of this package: a record is either read completely, as it was written, or reported as damaged. It is never
+// The rule of this package: a record is either read in full, exactly as written, or reported as damaged. It is never
 // read partially.
 //
-// There are two ways to store a record. Put waits for the disk: it is for state that must survive a power loss, because
-// a step leaves data on a disk. Note does not wait: it is for state that does not survive a reboot, such as links and
-// namespaces. Neither kind of record is lost if the process is killed.
+// There are two ways to store a record. Put waits for the disk and is meant for state that must survive a power loss,
+// because a step leaves data on a disk. Note does not wait and is meant for state that does not survive a reboot
+// anyway, such as links and namespaces. Neither kind of record is lost if the process is killed.
 package journal
 
 import (
@@ -27,16 +27,16 @@ import (
 )
 
 // schema is the version of the record format. A journal with a newer schema is not opened, whereas records with older
-// schemas are read. The version is raised whenever a rollback needs a new field, since an older driver would write the
-// record back without that field. Fields that a rollback does not need are added without raising the version, even
-// though an older driver drops these fields when it writes a record.
+// schemas are read. The version is incremented whenever a rollback needs a new field, since an older driver would write
+// the record back without that field. Fields that rollbacks do not need are added without changing the version, even
+// though an older driver drops them when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
 const schema = 2
 
-// DB is an open journal. It is safe for concurrent use, but another process cannot open it at the same time. bbolt
-// locks the file with flock(2), so the lock is released when the process exits, even if it is killed.
+// DB is an open journal. It is safe for concurrent use, but can be open in only one process at a time. bbolt locks the
+// file with flock(2), so the lock is released when the process exits, even if it is killed.
 type DB struct {
 	bolt *bbolt.DB
 	*changes
@@ -49,18 +49,18 @@ type Opened struct {
 	SetAside string
 	// Reason is the error that made the journal unreadable.
 	Reason error
-	// Replayed is the number of notes from an earlier process that were missing from the file. They have now been
-	// written, or are waiting for disk space.
+	// Replayed is the number of notes from an earlier process that were missing from the file. They have been written
+	// in the meantime, or are waiting for disk space.
 	Replayed int
-	// NotesOff is the reason why no notes file can be used. In this case, each note waits for the disk, which is slower
-	// but equally safe.
+	// NotesOff is the reason why the notes file cannot be used, if any. Each note then waits for the disk, which is
+	// slower but equally safe.
 	NotesOff error
 }
 
-// Open opens or creates the journal at path. If the journal is proven to be damaged, it is set aside and a new journal
-// is created: the driver must start, because otherwise the node's pods could neither start nor terminate. Open returns
-// an error and leaves the journal unchanged in all other cases: another process holds the journal, its schema is newer,
-// the disk is read-only, there is no space for a new journal, or no file descriptor is available.
+// Open opens or creates the journal at path. A journal that is proven to be damaged is set aside and replaced with a
+// new one: the driver must start, because otherwise pods on the node could neither start nor terminate. For all other
+// problems, Open returns an error and leaves the journal unchanged: another process has the journal open, its schema is
+// newer, the disk is read-only, there is no space for a new journal, or no file descriptor is available.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -72,7 +72,7 @@ func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	return opened, nil
 }
 
-// openFile is Open without the notes.
+// openFile is like Open, but ignores notes.
 func openFile(path string, now time.Time) (Opened, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
@@ -90,7 +90,7 @@ func openFile(path string, now time.Time) (Opened, error) {
 	return replace(path, now, err)
 }
 
-// replace creates a new journal before it moves the damaged one, so that a journal exists at all times, even if the
+// replace creates the new journal before it moves the damaged one, so that there is a journal at all times, even if the
 // disk is full.
 func replace(path string, now time.Time, reason error) (Opened, error) {
 	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
@@ -117,7 +117,8 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
 }
 
-// syncDir makes a rename durable. Otherwise, a power loss could bring back the damaged journal and lose newer records.
+// syncDir makes a rename durable. Otherwise, a power loss could bring back the damaged journal and lose the newer
+// records.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -131,11 +132,11 @@ var (
 	errDamaged = errors.New("damaged")
 )
 
-// open opens a file and checks it completely. bbolt panics on certain kinds of damage. A file that is too short for its
-// pages causes faults, since it is mapped into memory.
+// open opens a file and checks it completely. bbolt panics on certain kinds of damage. Since bbolt maps the file into
+// memory, a file that is too short for its pages causes faults.
 func open(path string) (bolt *bbolt.DB, err error) {
-	// This setting affects only this goroutine, and only until this function returns. Anywhere else, a fault is a bug
-	// and must crash the process.
+	// This setting applies only to this goroutine, and only until this function returns. Anywhere else, a fault is a
+	// bug and must crash the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
@@ -152,7 +153,7 @@ func open(path string) (bolt *bbolt.DB, err error) {
 		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
 	}
-	// Timeout applies to the lock, which a driver that is being replaced may still hold for a short time.
+	// Timeout limits the wait for the lock, which a driver that is being replaced may still hold briefly.
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
 		errors.Is(err, bolterrors.ErrVersionMismatch) {
@@ -167,8 +168,8 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	return bolt, checkSchema(bolt)
 }
 
-// check reports damage that would make bbolt crash later: bbolt maps the file into memory, and if it reads a page
-// beyond the end of the file, the process is killed by a signal.
+// check returns an error for damage that would cause bbolt to crash later: bbolt maps the file into memory, and if it
+// reads a page beyond the end of the file, the process is killed by a signal.
 func check(tx *bbolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
@@ -186,7 +187,7 @@ func check(tx *bbolt.Tx) error {
 	return first
 }
 
-// checkSchema rejects a journal that was written by a newer driver.
+// checkSchema rejects journals written by a newer driver.
 func checkSchema(bolt *bbolt.DB) error {
 	version, err := storedSchema(bolt)
 	if err == nil && version > schema {
@@ -210,14 +211,14 @@ func storedSchema(bolt *bbolt.DB) (version int, err error) {
 	return version, err
 }
 
-// metaBucket contains the file's schema and position: see [position].
+// metaBucket is the name of the bucket that contains the file's schema and [position].
 const metaBucket = "meta"
 
-// Close writes pending notes and closes the journal. Notes that cannot be written are read by the next process.
+// Close writes pending notes and closes the journal. Notes that cannot be written are left for the next process.
 func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
-// Bucket stores records of one type by key. A record is stored as JSON, so its field names are a contract between
-// driver versions.
+// Bucket stores records of one type by key. Records are stored as JSON, so their field names must stay compatible
+// across driver versions.
 type Bucket[T any] struct {
 	db   *DB
 	name []byte
@@ -252,12 +253,12 @@ type envelope struct {
 
 func checksum(payload []byte) uint32 { return extendChecksum(0, payload) }
 
-// extendChecksum returns the checksum of some data followed by further data, where sum is the checksum of the former.
+// extendChecksum returns the checksum of data appended to earlier data, where sum is the checksum of the earlier data.
 func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
 
-// encode returns a record as it is encoded in the file: as an [envelope].
+// encode returns a record in the file's format, an [envelope].
 func encode[T any](record T) ([]byte, error) {
 	payload, err := json.Marshal(record)
 	if err != nil {
@@ -273,8 +274,9 @@ func encode[T any](record T) ([]byte, error) {
 	return withField(head, "payload", payload), nil
 }
 
-// withField appends a field to a JSON object. The value must be output from the JSON library. Marshaling the value
-// again would parse it, which takes longer than encoding it, and a pod's record is written before each step.
+// withField appends a field to a JSON object. The value must be output from the JSON library. Passing it through
+// json.Marshal again would parse it, which takes longer than encoding it, and a pod's record is written before each
+// step.
 func withField(object []byte, name string, value []byte) []byte {
 	whole := make([]byte, 0, len(object)+len(name)+len(value)+len(`,"":}`))
 	whole = append(whole, object[:len(object)-1]...)
@@ -288,8 +290,8 @@ func withField(object []byte, name string, value []byte) []byte {
 // Put stores a record. When Put returns nil, the record and all earlier notes are on disk.
 func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
 
-// Note stores a record that does not have to survive a reboot. When Note returns nil, the record survives a crash of
-// the process. The record is written to disk soon afterwards, but no caller waits for that. Note writes only to memory,
+// Note stores a record that does not have to survive a reboot. When Note returns nil, the record will survive a crash
+// of the process. It is written to disk soon afterwards, but no caller waits for that: Note writes only to memory,
 // whereas Put waits for the disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
@@ -304,7 +306,8 @@ func (b *Bucket[T]) write(key string, record T, store func(*change) error) error
 	return nil
 }
 
-// Delete removes a record. It returns no error if the record is missing. When it returns nil, the removal is on disk.
+// Delete removes a record. It is not an error if the record does not exist. When Delete returns nil, the removal is on
+// disk.
 func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 
 // NoteDeleted removes a record with the same guarantees as [Bucket.Note].
@@ -317,13 +320,13 @@ func (b *Bucket[T]) remove(key string, store func(*change) error) error {
 	return nil
 }
 
-// Damaged is a record that cannot be read.
+// Damaged describes a record that cannot be read.
 type Damaged struct {
 	Bucket, Key string
 	Err         error
 }
 
-// All returns all readable records by key, and the unreadable records.
+// All returns all readable records by key, along with the unreadable ones.
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged
@@ -342,9 +345,9 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
-// decode parses a record. If the record's schema is newer than this program's schema, it returns a specific error. It
-// checks the schema before the checksum, because in this case, the driver was downgraded, and must not treat the record
-// as damaged and discard it.
+// decode parses a record. If the record's schema is newer than this program's, it returns a specific error. It checks
+// the schema before the checksum: a newer schema means that the driver was downgraded, and such a record must not be
+// treated as damaged and discarded.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

@@ -134,8 +134,8 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 }
 
-// Records from an older driver can be read. An older driver must not read newer records, because it would write them
-// back without the fields that it does not support.
+// Records from older drivers are readable. An older driver must not read newer records, because it would write them
+// back without the fields that it does not know.
 func TestJournalOfAnOlderSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, bucket := openAt(t, path)
@@ -177,7 +177,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	}
 }
 
-// Other driver versions read the JSON encoding of these types.
+// The JSON encoding of these types is read by other driver versions.
 func TestFormIsThatOfTheLibrary(t *testing.T) {
 	records := []any{nil, 0, "", "<a&b>\u2028\"\\\n\xff", []int{}, map[string]any{"b": 1.5, "a": nil},
 		struct{ Raw json.RawMessage }{json.RawMessage(" {\"k\" : [ 1 ,\t2 ], \"html\": \"<>\" }\n")}}

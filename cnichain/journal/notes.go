@@ -12,31 +12,31 @@ import (
 )
 
 // notesSize is the size of the notes file, which is enough for several hundred attachments. The space is allocated when
-// the file is opened, so that a note does not need new space.
+// the file is opened, so that notes can be written even if the disk fills up later.
 const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
-	// errNotesUnread means that the file exists but cannot be read. It may contain the latest changes made by a killed
-	// driver. Without these changes, a device in a pod might be considered free.
+	// errNotesUnread means that the notes file exists but cannot be read. It may contain the latest changes made by a
+	// killed driver, without which a device in a pod might be considered free.
 	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
-// noteFile stores changes that are not on disk yet. It is written but never synced: the data is in the kernel's page
+// noteFile stores changes that are not on disk yet. It is written but never synced: the data stays in the kernel's page
 // cache, so it survives a crash of the process but not of the machine.
 //
-// Notes follow one another from the beginning of the file. Each note is stored as its length and a CRC-32C (4 bytes
-// each, big endian), followed by its JSON. The CRC covers the JSON of all notes up to and including this note. When all
-// notes are on disk, the next note overwrites the first one. Reading stops at a partial or partially overwritten note,
-// and at a note that does not belong to the preceding notes: an older note after the newest note, or, if only some
-// pages of the file survived a power loss, a newer note after older notes.
+// Notes are stored back to back from the beginning of the file. Each note is stored as its length and a CRC-32C (4
+// bytes each, big endian), followed by its JSON. The CRC covers the JSON of all notes up to and including this note.
+// Once all notes have been committed to the journal, the next note overwrites the first one. Reading stops at a partial
+// or partially overwritten note, and at a note that does not belong with the preceding ones: an older note after the
+// newest one, or, if only some pages of the file survived a power loss, a newer note after older ones.
 type noteFile struct {
 	file *os.File
 	end  int64
 	sum  uint32 // of the last note
 }
 
-// openNotes opens or creates the file and returns the notes in it, even if no new notes can be stored. It returns
+// openNotes opens or creates the notes file and returns the notes in it, even if no new notes can be stored. It returns
 // errNotesUnread if the file exists but cannot be read.
 func openNotes(path string) (*noteFile, []change, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -86,7 +86,7 @@ func parseNote(data []byte, before uint32) (note change, size int, whole bool) {
 	return note, size, whole
 }
 
-// append writes a note after the others.
+// append writes a note after the existing ones.
 func (n *noteFile) append(note *change) error {
 	body, err := note.encode()
 	if err != nil {
@@ -107,7 +107,7 @@ func (n *noteFile) append(note *change) error {
 	return nil
 }
 
-// rewind records that every note is on disk.
+// rewind is called when every note is in the journal file, so that the next note is written at the beginning.
 func (n *noteFile) rewind() { n.end, n.sum = 0, 0 }
 
 func (n *noteFile) close() { _ = n.file.Close() }
