@@ -101,7 +101,8 @@ func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	return found || device.IfName == "" || device.KeepsLink || n.ofAnotherBoot(device), nil
 }
 
-// ofAnotherBoot reports whether a device is virtual and was not moved during this boot.
+// ofAnotherBoot reports whether a device is virtual and its baseline is from another boot, so it was not moved during
+// this boot.
 func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
 	return device.PCIAddress == "" && device.BootID != n.boot()
 }
@@ -121,7 +122,8 @@ func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	return nil
 }
 
-// BindDriver implements host.Host. The device's link disappears with its driver, and reappears with Restore.
+// BindDriver implements host.Host. The device's link disappears along with its driver, and reappears when Restore is
+// called.
 func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,13 +166,13 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin creates the pod, with eth0, if it does not exist: a namespace exists while any of its paths exists.
+// Pin creates the pod, with eth0, if it does not exist yet. A namespace exists as long as any of its paths exists.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := n.pods[pin] == nil || n.pinned[pin] == netns
 	if known && n.pods[netns] != nil { // after Links or RemovePin
-		maps.Copy(n.pods[netns], n.pods[pin]) // both paths refer to one namespace
+		maps.Copy(n.pods[netns], n.pods[pin]) // both paths refer to the same namespace
 		n.pods[pin] = n.pods[netns]
 		delete(n.pods, netns)
 		delete(n.unpinned, netns)
@@ -186,7 +188,7 @@ func (n *Node) makePod(path string) {
 	n.pods[path] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
 }
 
-// AddNamespace creates a network namespace, as the runtime does for a sandbox.
+// AddNamespace creates a network namespace, as the runtime does when it creates a sandbox.
 func (n *Node) AddNamespace(netns string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -218,13 +220,12 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// HoldNamespace implements host.Host. On a Node, the path of a namespace is never reused for another namespace.
+// HoldNamespace implements host.Host. On a Node, a namespace's path is never reused for another namespace.
 func (n *Node) HoldNamespace(path string) (held string, release func(), err error) {
 	return path, func() {}, nil
 }
 
-// NamespaceID implements host.Host. Like a plugin call, it can be made to fail, under the name "NamespaceID" (see
-// Fail).
+// NamespaceID implements host.Host. It can be made to fail like a plugin call, using the name "NamespaceID" (see Fail).
 func (n *Node) NamespaceID(path string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -237,8 +238,8 @@ func (n *Node) NamespaceID(path string) (string, error) {
 	return path, nil
 }
 
-// Links lists the links in a pod. A path that was never a pin is the runtime's path. If the pod does not exist, Links
-// creates it.
+// Links lists the links in a pod. A path that was never a pin is assumed to be the runtime's path. If the pod does not
+// exist, Links creates it.
 func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -255,7 +256,7 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	}), nil
 }
 
-// DefaultRoutes implements host.Host. The default route of every pod uses a link with index 1 until a plugin adds
+// DefaultRoutes implements host.Host. Every pod has a default route through the link with index 1 until a plugin adds
 // another default route.
 func (n *Node) DefaultRoutes(path string) (map[string][]int, error) {
 	n.mu.Lock()
@@ -267,7 +268,7 @@ func (n *Node) DefaultRoutes(path string) (map[string][]int, error) {
 	return map[string][]int{"IPv4": {link.Index}}, nil
 }
 
-// Restore looks for the device on the host.
+// Restore brings back the link of a device bound to another driver, and checks that the device is on the host.
 func (n *Node) Restore(device cnichain.Device) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -10,24 +10,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Journal stores attachments in encoded form, as a restarted process would read them. It is safe for concurrent use.
+// Journal is an in-memory journal. It stores attachments in encoded form, so that they are read back as by a restarted
+// process. It is safe for concurrent use.
 type Journal struct {
 	mu sync.Mutex
-	// records are the records that a restarted process finds, and onDisk are those that exist after a power loss.
+	// records holds what a restarted process would find, and onDisk what would be left after a power loss.
 	records, onDisk map[string][]byte
 	left            map[string]executor.Leftover
 	commits, notes  int
 	full            bool
 }
 
-// LosePower discards the notes that are not on disk.
+// LosePower discards all notes that are not on disk.
 func (j *Journal) LosePower() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.records = maps.Clone(j.onDisk)
 }
 
-// Flush writes notes to the disk, as the real journal does shortly after each note.
+// Flush writes all notes to disk, as the real journal does shortly after each note.
 func (j *Journal) Flush() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,8 +133,8 @@ func (j *Journal) commit(change func()) error {
 	return nil
 }
 
-// note stores a change without waiting for the disk. On a full disk, the real journal rejects notes after a short time,
-// whereas this journal rejects them immediately.
+// note stores a change without waiting for the disk. When the disk fills up, the real journal starts to reject notes
+// after a short time, whereas this one rejects them immediately.
 func (j *Journal) note(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

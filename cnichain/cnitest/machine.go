@@ -20,15 +20,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// machineVariable is the environment variable that tells a test process that it runs on its own machine.
+// machineVariable is the environment variable that marks a test process as running on its own machine.
 const machineVariable = "CNITEST_MACHINE"
 
-// OnMachine reports whether the test runs on its own machine, that is, with its own network namespace, mounts and
-// sysfs, and with an empty /run and /var/lib. If not, OnMachine runs the test again in a process on such a machine and
-// returns false; the caller must then return. Everything that the test leaves behind or kills disappears with the
+// OnMachine reports whether the test is running on its own machine, that is, with its own network namespace, mounts and
+// sysfs, and with an empty /run and /var/lib. If not, OnMachine reruns the test in a process on such a machine and
+// returns false; the caller must then return. Everything that the test leaves behind or kills goes away with that
 // process. Machines share processes, memory and /tmp. They run in parallel, since namespace tests spend most of their
-// time waiting for the kernel. environment contains additional variables for the process, each as NAME=VALUE. OnMachine
-// must not be called in subtests. Without root privileges, it skips the test.
+// time waiting for the kernel. environment lists additional environment variables for the process, as NAME=VALUE.
+// OnMachine must not be called in subtests. Without root privileges, it skips the test.
 func OnMachine(t *testing.T, environment ...string) bool {
 	t.Helper()
 	if os.Getenv(machineVariable) == t.Name() {
@@ -63,7 +63,7 @@ func OnMachine(t *testing.T, environment ...string) bool {
 	return false
 }
 
-// furnish mounts the machine's file systems.
+// furnish mounts the file systems of the test's machine.
 func furnish(t *testing.T) {
 	t.Helper()
 	for _, mount := range []struct{ kind, path string }{{"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/var/lib"}} {
@@ -83,8 +83,8 @@ func furnish(t *testing.T) {
 	}
 }
 
-// NewPod creates a network namespace with an eth0 interface, as a runtime does for a pod, and returns its path. The
-// other end of eth0 is on the host. The namespace is removed at the end of the test, or by RemovePod.
+// NewPod creates a network namespace with an eth0 interface, as a runtime does for a pod, and returns the path to the
+// namespace. The other end of eth0 is on the host. The namespace is removed at the end of the test, or by RemovePod.
 func NewPod(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join("/run/netns", name)
@@ -105,16 +105,16 @@ func NewPod(t *testing.T, name string) (path string) {
 	return path
 }
 
-// RemovePod releases a pod's namespace, as a runtime does when the pod terminates. The namespace continues to exist
-// while it is pinned.
+// RemovePod releases a pod's namespace, as a runtime does when the pod terminates. The namespace continues to exist as
+// long as it is pinned.
 func RemovePod(path string) {
 	_ = unix.Unmount(path, unix.MNT_DETACH)
 	_ = os.Remove(path)
 }
 
-// RealPlugins returns the directory of the reference CNI plugins, which is the value of CNI_PLUGIN_DIR. If the variable
-// is not set, the test fails, because go test prints ok for a package whose tests are all skipped. With -short, the
-// test is skipped instead.
+// RealPlugins returns the directory with the reference CNI plugins, which is the value of CNI_PLUGIN_DIR. If the
+// variable is not set, the test fails rather than being skipped, because go test prints ok for a package whose tests
+// are all skipped. With -short, the test is skipped.
 func RealPlugins(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("CNI_PLUGIN_DIR")

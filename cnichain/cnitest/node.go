@@ -10,21 +10,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Node is a fake kernel with CNI plugins. Every plugin other than host-device, host-local and tuning creates an
-// interface. Node is safe for concurrent use.
+// Node is a fake kernel with CNI plugins. Every plugin except host-device, host-local and tuning creates an interface.
+// Node is safe for concurrent use.
 type Node struct {
 	mu    sync.Mutex
 	index int
 	host  map[string]cnichain.Link            // by name
 	pods  map[string]map[string]cnichain.Link // by pin, by name
-	// unpinned contains the runtime's paths of pods that no attachment has pinned yet. These pods contain no results
-	// from a chain.
+	// unpinned is the set of runtime paths of pods that have not been pinned by an attachment yet. No chain has changed
+	// anything in these pods.
 	unpinned map[string]bool
-	// pinned maps each pin to the runtime's path of the namespace. namespaces contains the runtime's paths that exist.
+	// pinned maps each pin to the path that the runtime uses for the namespace. namespaces is the set of those paths
+	// that currently exist.
 	pinned     map[string]string
 	namespaces map[string]bool
 	leases     map[string]bool // by container and interface
-	// defaults contains, by pod, the interface to which a plugin moved the default route.
+	// defaults maps each pod to the interface to which a plugin has moved the default route.
 	defaults map[string]string
 	calls    []string
 	fail     map[string]error
@@ -33,22 +34,22 @@ type Node struct {
 	lost     bool
 	boots    int
 	kept     bool
-	// removed contains the PCI functions that the machine no longer has.
+	// removed is the set of PCI functions that have been removed from the machine.
 	removed map[string]bool
-	// volatile contains the plugins that leave behind no state that survives a reboot.
+	// volatile is the set of plugins that leave no state behind that survives a reboot.
 	volatile map[string]bool
-	// bound contains the links of devices that are bound to another driver, by name.
+	// bound contains, by name, the links of devices that are bound to another driver.
 	bound map[string]cnichain.Link
 	// rdma contains the RDMA devices by index. rdmaMode is the node's RDMA mode.
 	rdma     map[uint32]*rdmaDevice
 	rdmaMode string
-	// lateGIDs is the number of remaining reads for which GID tables are empty.
+	// lateGIDs is the number of upcoming reads for which GID tables will be empty.
 	lateGIDs int
 	// functions maps the PCI address of each virtual function to the settings that its physical function stores for it.
 	functions map[string]cnichain.VFConfig
 }
 
-// NewNode returns a node with the given links on its host.
+// NewNode returns a node with the given links on the host.
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
@@ -82,7 +83,7 @@ func (n *Node) String() string {
 		slices.Sorted(maps.Keys(n.leases)))
 }
 
-// Calls returns the plugin calls so far, as "type COMMAND interface".
+// Calls returns all plugin calls so far, each as "type COMMAND interface".
 func (n *Node) Calls() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,30 +97,31 @@ func (n *Node) ForgetCalls() {
 	n.calls = nil
 }
 
-// Fail makes calls fail: "tuning ADD" fails before any effect, and "tuning ADD after" fails after the effect. A nil
-// error makes the calls succeed again.
+// Fail causes calls to fail: "tuning ADD" before, and "tuning ADD after" after they take effect. A nil error lets the
+// calls succeed again.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fail[call] = err
 }
 
-// Lie makes calls such as "tuning ADD" report success without doing anything.
+// Lie causes calls such as "tuning ADD" to report success without doing anything.
 func (n *Node) Lie(call string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lies[call] = true
 }
 
-// Lose makes devices disappear when they leave a pod, as hardware may do, either temporarily or because it failed. Find
-// ends this effect, and AddHostLink makes a device reappear.
+// Lose causes devices to disappear when they leave a pod, as hardware may do, either temporarily or because it failed.
+// Find ends this, and AddHostLink brings back a device.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = true
 }
 
-// KeepPods makes pods outlive their pin, as real pods do while their containers run, so that tests can inspect them.
+// KeepPods causes pods to outlive their pin, as real pods do while their containers are running, so that tests can
+// inspect them.
 func (n *Node) KeepPods() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +143,8 @@ func (n *Node) Find() {
 	n.lost = false
 }
 
-// Hold makes calls such as "tuning ADD" wait, before any effect, until release is called or their context is canceled.
+// Hold blocks calls such as "tuning ADD", before they take effect, until release is called or the call's context is
+// canceled.
 func (n *Node) Hold(call string) (release func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// PluginDir is the directory of the node's plugins. Every plugin exists.
+// PluginDir is the plugin directory on the node. It contains every plugin.
 const PluginDir = "/opt/cni/bin"
 
-// FindInPath finds every plugin in the first directory.
+// FindInPath always finds the plugin in the first directory.
 func (n *Node) FindInPath(plugin string, dirs []string) (string, error) {
 	return filepath.Join(append(dirs[:len(dirs):len(dirs)], PluginDir)[0], plugin), nil
 }
 
-// Decode parses a plugin's output for VERSION.
+// Decode parses a plugin's reply to VERSION.
 func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(data)
 }
@@ -81,7 +81,7 @@ func failed(c call, err error) (executor.CallOutput, error) {
 	return executor.CallOutput{ExitCode: 1}, &executor.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
 }
 
-// enter records the call and waits while the call is held.
+// enter records the call and waits while it is held (see [Node.Hold]).
 func (n *Node) enter(ctx context.Context, c call) error {
 	n.mu.Lock()
 	n.calls = append(n.calls, c.plugin+" "+c.command+" "+c.ifName)
@@ -98,8 +98,8 @@ func (n *Node) enter(ctx context.Context, c call) error {
 	}
 }
 
-// run calls a plugin that may fail before its effect or after it, or report success without any effect. The order
-// matters: a plugin that fails after its effect leaves changes that the engine has to revert.
+// run calls a plugin that may fail before or after taking effect, or report success without having any effect. The
+// order matters: a plugin that fails after taking effect leaves changes behind that the executor has to revert.
 func (n *Node) run(c call) error {
 	if err := n.fail[c.plugin+" "+c.command]; err != nil {
 		return err
@@ -135,8 +135,8 @@ func (n *Node) effect(c call) error {
 
 func (c call) lease() string { return c.container + "/" + c.ifName }
 
-// device returns the name of the call's device. If the call identifies the device by PCI address, the name is up0, the
-// only device with a PCI address.
+// device returns the name of the call's device. A call that specifies a PCI address refers to up0, the only device that
+// has one.
 func (c call) device() string {
 	if c.config.PCIBusID != "" {
 		return "up0"
@@ -144,8 +144,8 @@ func (c call) device() string {
 	return c.config.Device
 }
 
-// add applies the effect of ADD to links and addresses. Like the real plugins, it returns errors if the namespace does
-// not exist, the name is in use or the device is not on the host.
+// add applies the effect of ADD to links and addresses. Like the real plugins, it returns an error if the namespace
+// does not exist, the name is in use or the device is not on the host.
 func (n *Node) add(c call) error {
 	pod, found := n.pods[c.netns]
 	if !found {
@@ -175,8 +175,8 @@ func (n *Node) add(c call) error {
 	return nil
 }
 
-// del behaves like the real plugins: host-device fails on a second DEL and, without a namespace, does not release its
-// lease.
+// del behaves like the real plugins: a second DEL of host-device fails and, without a namespace, its lease is not
+// released.
 func (n *Node) del(c call) error {
 	link, found := n.pods[c.netns][c.ifName]
 	if c.plugin == "host-device" {
@@ -198,8 +198,8 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
-// answer returns the output of a plugin. "tuning" creates no interface and prints the result that it received, as
-// required for chained plugins by the section "Result" in the CNI specification.
+// answer returns the output of a plugin. "tuning" does not create an interface and prints the result that it was given,
+// as the CNI specification (section "Result") requires of chained plugins.
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":

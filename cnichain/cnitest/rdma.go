@@ -11,15 +11,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// rdmaDevice is an RDMA device. As with real hardware, it stays in its namespace when its link moves.
+// rdmaDevice is an RDMA device. Like real hardware, it stays in its namespace when its link moves.
 type rdmaDevice struct {
 	name    string
 	link    string // on the host
 	address string
 	netns   string // a pin, or empty for the host's namespace
-	// protocol defaults to roce if it is empty.
+	// protocol is roce if empty.
 	protocol string
-	// number is the number of the device's character device. A move releases it and assigns the lowest free number.
+	// number is the number in the name of the RDMA device's character device. A move frees it and assigns the lowest
+	// free number.
 	number int
 }
 
@@ -43,7 +44,7 @@ func (n *Node) SetRDMAProtocol(name, protocol string) {
 	}
 }
 
-// RemoveRDMA removes an RDMA device, regardless of its namespace, as unloading its module does.
+// RemoveRDMA removes an RDMA device from whichever namespace it is in, as unloading its module does.
 func (n *Node) RemoveRDMA(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,8 +87,8 @@ func (n *Node) RDMAPorts() ([]cnichain.RDMADevice, error) {
 	return n.rdmaIn(""), cmp.Or(n.fail["rdma ports"], n.fail["rdma list"])
 }
 
-// SwapRDMA exchanges the indexes and numbers of two RDMA devices. This can happen when all RDMA modules are reloaded,
-// since the kernel then starts numbering at 0 again.
+// SwapRDMA swaps the indexes and numbers of two RDMA devices. This can happen when all RDMA modules are reloaded,
+// because the kernel then starts numbering from 0 again.
 func (n *Node) SwapRDMA(name, another string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +103,7 @@ func (n *Node) SwapRDMA(name, another string) {
 	n.rdma[swapped[0]], n.rdma[swapped[1]] = b, a
 }
 
-// RenameRDMA renames an RDMA device, regardless of its namespace.
+// RenameRDMA renames an RDMA device in whichever namespace it is.
 func (n *Node) RenameRDMA(name, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,8 +114,8 @@ func (n *Node) RenameRDMA(name, wanted string) {
 	}
 }
 
-// RenumberRDMA changes the number of an RDMA device, as if another process had moved the device to another namespace
-// and back.
+// RenumberRDMA changes an RDMA device's number, as if another process had moved the device to another namespace and
+// back.
 func (n *Node) RenumberRDMA(name string, number int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,8 +126,8 @@ func (n *Node) RenumberRDMA(name string, number int) {
 	}
 }
 
-// rdmaIn returns the RDMA devices that are visible in a namespace. As in the kernel (nldev.c, fill_port_info), shared
-// mode makes all devices visible in every namespace, but lists only the links in that namespace.
+// rdmaIn returns the RDMA devices that are visible in a namespace. As in the kernel (nldev.c, fill_port_info), all
+// devices are visible in every namespace in shared mode, but each namespace lists only its own links.
 func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
 	var devices []cnichain.RDMADevice
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
@@ -225,7 +226,7 @@ func (n *Node) RDMANames() (names []string, err error) {
 	return names, n.fail["rdma names"]
 }
 
-// returnRDMA behaves like the kernel when a namespace is destroyed.
+// returnRDMA does what the kernel does when a namespace is destroyed.
 func (n *Node) returnRDMA(pin string) {
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
 		device := n.rdma[index]

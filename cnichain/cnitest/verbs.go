@@ -14,16 +14,16 @@ import (
 // podAddress returns the address that every plugin assigns to its interface.
 func podAddress() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, 2}) }
 
-// DelayGIDs makes the GID tables of RDMA devices empty for the given number of reads. In the kernel, too, a new GID
-// takes some time to appear in the table.
+// DelayGIDs makes GID tables appear empty for the given number of reads: in the kernel, too, it takes some time for a
+// new GID to appear.
 func (n *Node) DelayGIDs(readings int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lateGIDs = readings
 }
 
-// VerbsDevice implements host.Host. For the address of each interface in each pod that can use the device, a table has
-// two entries, one for RoCE v1 and one for RoCE v2. The entries are sorted by name.
+// VerbsDevice implements host.Host. A table has two entries, one for RoCE v1 and one for RoCE v2, for the address of
+// each interface in each pod that can use the device. The entries are sorted by pod and interface name.
 func (n *Node) VerbsDevice(netns string, asked cnichain.RDMADevice) (string, []cnichain.GIDEntry, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
