@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// called reads the plugin's last call with the given command, as recorded by the test double.
+// called returns the plugin's last call with the given command, as recorded by the test double.
 func (b *bench) called(plugin, command string) string {
 	b.Helper()
 	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)
@@ -32,8 +32,8 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// CHECK gets the same input as DEL and changes nothing. The state in the kernel takes precedence over the plugin's
-// result.
+// CHECK receives the same input as DEL and does not change anything. The state in the kernel takes precedence over the
+// plugin's result.
 func TestDoubleCheck(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -64,8 +64,8 @@ func TestDoubleCheck(t *testing.T) {
 	b.expect("after DEL", b.before)
 }
 
-// STATUS applies to a network, so its input does not identify a container. Only the error code "not available" counts
-// as a failure.
+// STATUS applies to a network, so its input does not identify a container. Only the error code "not available" is
+// treated as a failure.
 func TestDoubleStatus(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -2,5 +2,5 @@
 // processes that are actually killed. It contains only tests.
 //
 // The rule of this package: every test runs in its own namespaces (see cnitest.OnMachine), and checks the state of the
-// kernel and the files instead of relying on the executor's results.
+// kernel and the files rather than relying on the executor's results.
 package kerneltest

@@ -24,30 +24,30 @@ type behaviour string
 
 const (
 	works           behaviour = ""
-	failsBefore     behaviour = "error"             // a CNI error, and no effect
+	failsBefore     behaviour = "error"             // returns a CNI error without taking effect
 	failsAfter      behaviour = "effect then error" // the effect, and then a CNI error
-	crashes         behaviour = "crash"             // the effect, and then no CNI output
-	pretends        behaviour = "no effect"         // a result, and no effect
-	printsGarbage   behaviour = "garbage"           // the effect, and no JSON
-	printsTwo       behaviour = "two documents"     // the effect, a result and another document
-	printsTooMuch   behaviour = "huge output"       // the effect, and 3 MiB
-	hangs           behaviour = "hang"              // the effect, then a hang; a grandchild holds stdout open
-	waits           behaviour = "wait"              // waits for a file "go", then the effect
+	crashes         behaviour = "crash"             // takes effect, then exits without CNI output
+	pretends        behaviour = "no effect"         // returns a result without taking effect
+	printsGarbage   behaviour = "garbage"           // takes effect, but prints no JSON
+	printsTwo       behaviour = "two documents"     // takes effect, then prints a result and another document
+	printsTooMuch   behaviour = "huge output"       // takes effect, then prints 3 MiB
+	hangs           behaviour = "hang"              // takes effect, then hangs; a grandchild keeps stdout open
+	waits           behaviour = "wait"              // waits for a file "go", then takes effect
 	failsWithExists behaviour = "foreign link"      // another process creates the link; "file exists"
 	isNotAvailable  behaviour = "not available"     // STATUS reports that ADD cannot be served
-	knowsNothing    behaviour = "unknown command"   // like plugins that do not fully implement their version
+	knowsNothing    behaviour = "unknown command"   // like plugins that do not fully implement their CNI version
 )
 
 // script maps each command to a behavior.
 type script map[string]behaviour
 
-// plugin is a CNI plugin that consists of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a
-// file on the host that represents a plugin's own state. DEL removes both. It is not an error if they are missing.
+// plugin is a CNI plugin implemented by this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a file
+// on the host that represents the plugin's own state. DEL removes both; it is not an error if they are missing.
 type plugin struct {
 	path string
 }
 
-// installPlugin installs the plugin in a directory under the given name.
+// installPlugin installs the plugin in dir under the given name.
 func installPlugin(t *testing.T, dir, name string) *plugin {
 	t.Helper()
 	self, err := os.Executable()
@@ -78,10 +78,10 @@ func (p *plugin) follow(t *testing.T, s script) {
 }
 
 // grandchildVariable is the environment variable that makes this binary run as a process that ignores SIGTERM. Its
-// value is the path of the plugin that started the process.
+// value is the path to the plugin that started the process.
 const grandchildVariable = "KERNELTEST_GRANDCHILD"
 
-// double is the plugin's main function.
+// double is the main function of the scripted plugin.
 func double() int {
 	if os.Getenv(grandchildVariable) != "" {
 		signal.Ignore(syscall.SIGTERM)
@@ -160,7 +160,7 @@ func answer() string {
 		os.Getenv("CNI_NETNS"))
 }
 
-// hang starts a process that holds stdout open and ignores SIGTERM, and then never returns.
+// hang starts a process that keeps stdout open and ignores SIGTERM, and then blocks forever.
 func hang() int {
 	self, err := os.Executable()
 	if err != nil {
@@ -182,7 +182,7 @@ func pause() {
 	}
 }
 
-// note records the call.
+// note records the call in a file.
 func (p *plugin) note(command string) error {
 	input, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -198,13 +198,13 @@ func cniEnvironment() []string {
 // wait reports that the plugin has started, and waits for the file "go".
 func (p *plugin) wait() {
 	_ = os.WriteFile(p.path+".started", nil, 0o600)
-	gate, err := os.Open(p.path + ".go") // opening a named pipe waits for the other end
+	gate, err := os.Open(p.path + ".go") // opening a named pipe blocks until the other end is opened
 	if err == nil {
 		_ = gate.Close()
 	}
 }
 
-// effect creates or removes the plugin's results.
+// effect creates or removes the plugin's link and file.
 func (p *plugin) effect(command string) error {
 	lease := filepath.Join(p.path+".state", os.Getenv("CNI_CONTAINERID")+"-"+os.Getenv("CNI_IFNAME"))
 	switch command {
@@ -234,7 +234,7 @@ func (p *plugin) effect(command string) error {
 	return nil
 }
 
-// collect removes all results that do not belong to an attachment in the caller's list.
+// collect removes everything that does not belong to an attachment in the caller's list.
 func (p *plugin) collect() error {
 	noted, err := os.ReadFile(p.path + ".GC")
 	if err != nil {
@@ -264,7 +264,7 @@ func addLink(handle *netlink.Handle) error {
 	return handle.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: os.Getenv("CNI_IFNAME")}})
 }
 
-// inPod opens a handle in a namespace.
+// inPod calls a function with a netlink handle for a namespace.
 func inPod(path string, do func(*netlink.Handle) error) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -30,7 +30,8 @@ const threeDoubles = `
 - {name: c, type: third, dependOn: [b, a]}
 `
 
-// bench is a machine with a pod, the scripted plugin under three names, and an executor with a journal on disk.
+// bench is a machine with a pod, the scripted plugin installed under three names, and an executor with a journal on
+// disk.
 type bench struct {
 	testHost
 	plugins  map[string]*plugin
@@ -58,7 +59,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// restart stops the driver and starts another one with the same journal.
+// restart stops the driver and starts a new one with the same journal.
 func (b *bench) restart() {
 	b.Helper()
 	if b.db != nil {
@@ -103,7 +104,7 @@ func (b *bench) add(attachment *executor.Attachment) error {
 	return b.executor.Add(context.Background(), attachment, b.pod, "n")
 }
 
-// undoneByNext lets the next driver roll back the remaining attachments, with as many attempts as a real driver would
+// undoneByNext has the next driver roll back the remaining attachments, with as many attempts as a real driver would
 // make.
 func (b *bench) undoneByNext() {
 	b.Helper()
@@ -119,7 +120,7 @@ func (b *bench) undoneByNext() {
 	b.Errorf("the journal still contains records: %v", b.left)
 }
 
-// Regardless of which step fails, and how, the host is in its original state after the failed ADD and its rollback.
+// Whichever step fails, and however it fails, the host is in its original state after the failed ADD and its rollback.
 func TestDoubleFaultsAtAdd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -151,7 +152,8 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 	b.expect("no fault", b.before)
 }
 
-// The same applies to DEL: the driver removes interfaces that the plugin leaves in the kernel, or retries.
+// The same applies to DEL: the driver either removes the interfaces that the plugin leaves behind in the kernel, or
+// retries.
 func TestDoubleFaultsAtDel(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -190,7 +192,7 @@ func (b *bench) forget() {
 	}
 }
 
-// A plugin that hangs is killed together with all processes that it started, and its step is rolled back.
+// A plugin that hangs is killed along with all processes that it started, and its step is rolled back.
 func TestDoubleHangs(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -198,7 +200,7 @@ func TestDoubleHangs(t *testing.T) {
 	b := newBench(t)
 	b.executor.StepTimeout = 2 * time.Second // on a busy machine, even a DEL may take a long time
 	b.plugins["second"].follow(t, script{"ADD": hangs})
-	err := b.add(b.attachment(threeDoubles)) // does not return if it waits for the grandchild
+	err := b.add(b.attachment(threeDoubles)) // would never return if it waited for the grandchild
 	if err == nil || !strings.Contains(err.Error(), "time limit") {
 		t.Errorf("unexpected error: %v", err)
 	}
@@ -208,7 +210,7 @@ func TestDoubleHangs(t *testing.T) {
 	}
 }
 
-// processesOf finds a scripted plugin's running processes and grandchildren.
+// processesOf finds the running processes of a scripted plugin, including grandchildren.
 func processesOf(t *testing.T, path string) (found []string) {
 	t.Helper()
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -251,8 +253,8 @@ func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	b.expect("but for the other's link", b.before)
 }
 
-// A driver is killed while a plugin runs, and the plugin continues. The next driver waits for the plugin before it
-// rolls back anything: an ADD that finishes after its DEL would leave interfaces that no component tracks.
+// A driver is killed while a plugin is running, and the plugin carries on. The next driver waits for the plugin before
+// it rolls back anything: an ADD that finishes after its DEL would leave interfaces that no component tracks.
 func TestKilledWhileAPluginRuns(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -274,7 +276,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 
 	next := s.process(orders{Recover: true})
 	b.must(next.Start())
-	// Nothing is rolled back before the plugin exits, however long that takes, so the first step's link still exists.
+	// Nothing is rolled back until the plugin exits, however long that takes, so the first step's link still exists.
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		_, err := handle.LinkByName("net1")
 		return err

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testHost is the state that the tests in this file compare: everything that a chain could leave behind.
+// testHost collects the state that tests compare: everything that a chain could leave behind.
 type testHost struct {
 	*testing.T
 	pods []string // paths of namespaces
-	dirs []string // where plugins and the driver keep files
+	dirs []string // directories where plugins and the driver store files
 }
 
 // state describes everything that a chain could leave behind: links, addresses, routes, rules and queues on the host
 // and in the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted.
-// State that the kernel changes on its own is omitted.
+// Anything that the kernel changes on its own is omitted.
 func (h *testHost) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -71,7 +71,7 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 		h.must(err)
 		for _, queue := range queues {
 			if queue.Type() == "noqueue" {
-				continue // equivalent to no queue, but only visible after the link has been up once
+				continue // equivalent to no queue, but visible only once the link has been up
 			}
 			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(),
 				netlink.HandleStr(queue.Attrs().Parent)))
@@ -111,7 +111,7 @@ func (h *testHost) filters() []string {
 	h.Helper()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
-		return nil // in this case, plugins cannot create filters, and tests that need them are skipped
+		return nil // plugins cannot create filters then, and tests that need them are skipped
 	}
 	output, err := exec.Command(nft, "--stateless", "list", "ruleset").CombinedOutput()
 	if err != nil && strings.Contains(string(output), "cache initialization failed") {
@@ -153,7 +153,7 @@ func (h *testHost) files(dirs ...string) []string {
 			case entry.IsDir():
 				return nil // host-local and tuning keep their empty directories
 			case entry.Name() == "lock" || strings.HasPrefix(entry.Name(), "last_reserved_ip."):
-				return nil // host-local's lock and its position, which are not leases
+				return nil // host-local's lock and position files, which are not leases
 			case entry.Name() == "xtables.lock":
 				return nil // used by iptables
 			}
@@ -164,7 +164,7 @@ func (h *testHost) files(dirs ...string) []string {
 	return lines
 }
 
-// expect compares the state with the expected state.
+// expect compares the current state with the expected one.
 func (h *testHost) expect(what string, want []string) {
 	h.Helper()
 	if diff := cmp.Diff(want, h.state()); diff != "" {
@@ -179,7 +179,7 @@ func (h *testHost) must(err error) {
 	}
 }
 
-// veth creates a pair of links on the host, sets both up, and returns after both have their addresses.
+// veth creates a pair of links on the host, sets both up, and returns once both have their addresses.
 func (h *testHost) veth(name, peer string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: peer}))
@@ -188,7 +188,7 @@ func (h *testHost) veth(name, peer string) {
 	}
 }
 
-// bridge creates a bridge with a fixed address, since a bridge without a fixed address uses that of a port.
+// bridge creates a bridge with a fixed address, since a bridge without one adopts a port's address.
 func (h *testHost) bridge(name string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// If a record is damaged, it is unknown which devices are attached, so the driver does not touch any device. It starts
-// anyway, unless the journal was written by a newer version.
+// If a record is damaged, it is unknown which devices are attached, so the driver does not touch any devices. It starts
+// anyway, unless the journal was written by a newer driver version.
 func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -55,7 +55,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 			t.Fatalf("%s: the files set aside are %v", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
-		s.must(os.WriteFile(path, kept, 0o600)) // as if an administrator restored a copy
+		s.must(os.WriteFile(path, kept, 0o600)) // as if an administrator had restored a copy
 		s.run(orders{Recover: true})
 		s.expect(name+", repaired", s.before)
 	}
@@ -89,7 +89,7 @@ func TestNewerJournalIsLeftAlone(t *testing.T) {
 	s.expect("its own journal", s.before)
 }
 
-// smallDisk is a file system that can be filled.
+// smallDisk is a file system that tests can fill up.
 type smallDisk struct {
 	*testing.T
 	dir string
@@ -106,7 +106,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 
 func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
 
-// fill fills the disk completely.
+// fill uses up all space on the disk.
 func (d *smallDisk) fill() {
 	d.Helper()
 	file, err := os.Create(d.filler())
@@ -124,7 +124,7 @@ func (d *smallDisk) fill() {
 
 func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
 
-// fullJournal is a journal on a disk that is full from a given commit onwards.
+// fullJournal is a journal whose disk is full from a given commit onwards.
 type fullJournal struct {
 	executor.Journal
 	number, commits int
@@ -159,9 +159,10 @@ func (j *fullJournal) commit() error {
 	return nil
 }
 
-// The disk becomes full at each commit. No step begins unless it can be rolled back, and existing attachments are not
-// affected. Once there is space again, everything can be rolled back, even by another process. A disk that is actually
-// full still accepts some commits, since the file has free pages. Therefore, each commit is also made to fail.
+// The disk fills up at each commit in turn. No step is started unless it can be rolled back, and existing attachments
+// are not affected. Once there is space again, everything can be rolled back, even by another process. A disk that is
+// really full still accepts some commits, because the journal file has free pages, so each commit is also made to fail
+// artificially.
 func TestFullDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -208,7 +209,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// If the journal is on a read-only disk, opening it fails. The journal is kept, and running pods are not affected.
+// A journal on a read-only disk cannot be opened. It is kept, and running pods are not affected.
 func TestReadOnlyDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// The main thread must stay in the host's namespace. If a goroutine that enters a pod and never unlocks its thread ran
-// on the main thread, that thread would stay in the pod. Since the main thread cannot terminate, the pod's namespace
-// would exist until the process exits.
+// The main thread must stay in the host's namespace. If a goroutine that enters a pod without ever unlocking its thread
+// ran on the main thread, the main thread would stay in the pod. Since the main thread never terminates, the pod's
+// namespace would exist until the process exits.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// TestMain makes this binary act as three programs: the tests, the CNI plugin scripted by the tests, and the driver
-// that the tests kill.
+// TestMain lets this binary act as three programs: the tests, the CNI plugin that they script, and the driver that they
+// kill.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "" || os.Getenv(grandchildVariable) != "":

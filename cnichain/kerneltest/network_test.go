@@ -21,8 +21,8 @@ func cidr(text string) *net.IPNet {
 	return network
 }
 
-// inUse gives a link on the host every kind of configuration that a node may have, and returns the link as a claim's
-// device whose policy allows this use.
+// inUse adds every kind of configuration found on nodes to a link on the host, and returns the link as a claim's device
+// with a policy that allows links in use.
 func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.Helper()
 	l.uplink(name)
@@ -59,7 +59,7 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: "link", Device: device}
 }
 
-// reachable waits until the kernel has created its own route to the IPv6 address, which happens in the background.
+// reachable waits until the kernel has created its own route to the IPv6 address, which it does in the background.
 func (l *realLab) reachable() {
 	l.Helper()
 	l.await("the kernel has a route to its address", func() bool {
@@ -88,8 +88,8 @@ func (l *realLab) neighbours(name string) []string {
 	return lines
 }
 
-// A link with addresses, routes, rules and neighbors that belong to the node is busy. If a policy exposes the link
-// anyway, all of these are restored after the pod has terminated, regardless of how the pod terminated.
+// A link with addresses, routes, rules and neighbors that belong to the node counts as in use. If a policy exposes it
+// anyway, all of these are restored after the pod terminates, however it terminates.
 func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -121,7 +121,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	}
 }
 
-// After the pod has terminated, a leased host address is restored with its remaining lifetime. It is not restored if it
+// After the pod terminates, a leased host address is restored with its remaining lifetime. It is not restored if it
 // expired while the pod was running.
 func TestLentAddressesEnd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -165,7 +165,7 @@ func TestLentAddressesEnd(t *testing.T) {
 	})
 }
 
-// A route that cannot be restored is reported, and the device does not count as returned.
+// If a route cannot be restored, this is reported, and the device is not considered returned.
 func TestRouteThatCannotBeRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// The plugin directory moves while pods are attached and claims are prepared, as after a change to paths.cniBin.
+// The plugin directory moves while pods are attached and claims are prepared, as happens when paths.cniBin is changed.
 func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -45,8 +45,8 @@ func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	l.expect(before)
 }
 
-// A pod may have two claims for one topology. Plugins that do not create an interface identify their state by network
-// and container.
+// A pod may have two claims for the same topology. Plugins that do not create an interface identify their state by
+// network and container.
 func TestTwoClaimsOfOneTopology(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -72,7 +72,7 @@ func TestTwoClaimsOfOneTopology(t *testing.T) {
 	l.expect(before)
 }
 
-// If a step changes an interface, all later steps see the change, even those that do not depend on that step.
+// If a step modifies an interface, all later steps see the change, even those that do not depend on that step.
 func TestAddressOfAnEarlierBranch(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -119,5 +119,5 @@ func TestPinIsRemovedByHand(t *testing.T) {
 	l.must(l.kernel().Unpin(b.attachment.Pin))
 	b.attachment.NetNSID = "another" // now the path belongs to another namespace
 	b.says(b.tryDel(), "device up0 is neither in the pod nor on the host")
-	b.has("net1 veth mtu=1500 up=true") // a link that is not proven to be the pod's is not touched
+	b.has("net1 veth mtu=1500 up=true") // a link is not touched unless it is proven to be the pod's
 }

@@ -22,7 +22,7 @@ const realHostDevice = `
 - {name: rules, type: sbr, dependOn: [tune], config: {table: 300}}
 `
 
-// movers are the plugins that move a whole link.
+// movers returns the plugins that move an entire link.
 func movers() []string { return []string{"host-device", "netdev"} }
 
 func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
@@ -53,9 +53,8 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 	}
 }
 
-// The host does not lose a virtual link if the pod is deleted while the link is being moved in either direction. During
-// the move, host-device keeps the link in a temporary network namespace, which would be destroyed if the plugin were
-// killed.
+// A virtual link is not lost if the pod is deleted while the link is being moved in either direction. During the move,
+// host-device keeps the link in a temporary network namespace, which would be destroyed if the plugin were killed.
 func TestRealMoveIsCancelled(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -92,19 +91,19 @@ func TestRealMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// tampering is a change that an application can make to a device in its pod, or a change that is made on the host in
-// the meantime.
+// tampering is a change that an application can make to a device in its pod, or a change made on the host in the
+// meantime.
 type tampering struct {
 	happens func(*realPod)
-	// repair does what an administrator has to do. Until then, DEL fails with an error that contains all parts of
-	// complaint.
+	// repair does what an administrator would have to do. Until then, DEL fails with an error that contains all parts
+	// of complaint.
 	repair    func(*realPod)
 	complaint []string
-	// attempts maps each plugin to the number of DELs that may fail before the driver returns the device itself.
+	// attempts is, for each plugin, the number of DELs that may fail before the driver itself returns the device.
 	attempts map[string]int
 	// lost is true if the device no longer exists.
 	lost bool
-	// foreign is a link that the application creates and that must be kept.
+	// foreign is a link created by the application that must be kept.
 	foreign string
 }
 
@@ -177,7 +176,8 @@ func TestRealWholeLinkTamperedWith(t *testing.T) {
 	}
 }
 
-// try uses a device with index 4242 on the host, and a pod whose own network has a link with the index eth1.
+// try runs the test with a device that has index 4242 on the host, and a pod whose own network has a link with index
+// eth1.
 func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.Index = 4242 })
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
@@ -212,7 +212,7 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.wipe("/run/cni")
 }
 
-// foreignLines returns the lines about a link in the host's state.
+// foreignLines returns the lines of the host's state that concern a link.
 func (l *realLab) foreignLines(name string) []string {
 	return slices.DeleteFunc(l.state(),
 		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
@@ -248,8 +248,8 @@ func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	l.empty()
 }
 
-// A device cannot be renamed to its own alternative name. Whether or not the plugin handles this, the host must be
-// unchanged afterwards.
+// A device cannot be renamed to one of its own alternative names. Whether or not the plugin handles this, the host must
+// be unchanged afterwards.
 func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -267,8 +267,8 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.empty()
 }
 
-// The host-device plugin stores the device's name in the alias of the link. After the pod has terminated, that alias
-// must no longer exist, and an alias set by the administrator must still exist.
+// The host-device plugin stores the device's name in the link's alias. After the pod has terminated, the plugin's alias
+// must be gone, while an alias set by the administrator must still be there.
 func TestRealHostDeviceAlias(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

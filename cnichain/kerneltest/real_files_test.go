@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// readOnly runs ADD calls while no files can be written: during a call, all mounts are read-only except the kernel's
-// own file systems.
+// readOnly runs ADD calls while no files can be written: during a call, all mounts except the kernel's own file systems
+// are read-only.
 type readOnly struct{ executor.PluginExec }
 
 func (e readOnly) Call(
@@ -72,7 +72,7 @@ func setReadOnly(mounts []string, want bool) error {
 
 const staticAddress = `ipam: {type: static, addresses: [{address: 10.9.0.5/24, gateway: 10.9.0.1}], routes: [{dst: 10.8.0.0/16}]}`
 
-// filelessChains contains chains with every plugin whose schema declares that it leaves no files.
+// filelessChains contains chains that cover every plugin whose schema declares that it leaves no files.
 var filelessChains = map[string]string{
 	"macvlan":     `[{name: a, type: macvlan, config: {mode: bridge, mtu: 1400, ` + staticAddress + `}}]`,
 	"ipvlan":      `[{name: a, type: ipvlan, config: {` + staticAddress + `}}]`,
@@ -97,7 +97,7 @@ func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	return ""
 }
 
-// A plugin that leaves no files, according to its schema, works on read-only file systems.
+// A plugin whose schema declares that it leaves no files works on read-only file systems.
 func TestPluginsLeaveNoFiles(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -136,7 +136,8 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	})
 }
 
-// onReadOnly returns a pod with a chain whose devices are links on the host. Its lab runs ADD without writable files.
+// onReadOnly returns a pod with a chain whose devices are links on the host. The pod's lab runs ADD while no files can
+// be written.
 func onReadOnly(t *testing.T, steps string) *realPod {
 	t.Helper()
 	l := newRealLab(t, readOnly{})

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// realDiamond has two steps that depend on one root, and one step that depends on both.
+// realDiamond has two steps that depend on the same root, and one step that depends on both.
 const realDiamond = `
 - name: link
   type: bridge
@@ -64,7 +64,7 @@ func TestRealDiamond(t *testing.T) {
 	}
 }
 
-// A step limits the traffic to the amount that the claim was allocated.
+// A step limits traffic to the bandwidth that the claim was allocated.
 func TestRealBandwidthOfTheClaim(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -87,7 +87,7 @@ func TestRealBandwidthOfTheClaim(t *testing.T) {
 	l.empty()
 }
 
-// prime attaches and detaches a first pod. This creates the state that plugins share between pods and never remove:
+// prime attaches and detaches a first pod, which creates the state that plugins share between pods and never remove:
 // tables and base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, and bridge's
 // gateway address. None of this state may refer to the pod.
 func (l *realLab) prime(plan cnichain.Plan) {
@@ -106,7 +106,7 @@ func (l *realLab) prime(plan cnichain.Plan) {
 	p.awaitGone()
 }
 
-// mentions expects that the state has lines that together contain all parts.
+// mentions expects the lines of the state to contain all parts between them.
 func (l *realLab) mentions(what string, parts ...string) {
 	l.Helper()
 	text := ""
@@ -122,8 +122,8 @@ func (l *realLab) mentions(what string, parts ...string) {
 	}
 }
 
-// limited expects that traffic to and from the pod's net1 is limited, in bytes per second: by a tbf on the host end of
-// the veth, and by a second tbf on the ifb that receives that end's ingress traffic.
+// limited expects traffic to and from the pod's net1 to be limited to the given rates, in bytes per second: by a tbf on
+// the host end of the veth, and by a second tbf on the ifb that receives that end's ingress traffic.
 func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	l.Helper()
 	peer := 0
@@ -157,7 +157,7 @@ func rate(l *realLab, link netlink.Link) uint64 {
 	return 0
 }
 
-// answers expects that the host, using the address source, can reach a server that listens on address in the pod.
+// answers expects the host to be able to connect from source to a server that listens on address in the pod.
 func (p *realPod) answers(address, source string) {
 	p.Helper()
 	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", address) })

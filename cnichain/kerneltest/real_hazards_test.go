@@ -10,7 +10,7 @@ import (
 )
 
 // realKind is a way to attach a device: a root step with a particular plugin, followed by a tuning step. Each kind is
-// tested with all hazards.
+// tested with every hazard.
 type realKind struct {
 	config string
 	device func(*realLab) cnichain.RootDevice
@@ -46,11 +46,11 @@ func (k realKind) steps(plugin string) string {
 }
 
 // hazard is an event that affects an attached pod before its DEL. After DEL, the host must be in its original state,
-// and so must the pod, except for links that do not belong to the driver.
+// and so must the pod, except for the foreign links returned by happens.
 type hazard struct {
 	name    string
 	happens func(*realPod) (foreign []string)
-	// moves is the name of the pod's own link that is now among the foreign links under another name.
+	// moves is the original name of a pod link that is now listed among the foreign links under another name.
 	moves string
 	// ends is true if the runtime has released the pod.
 	ends bool
@@ -106,14 +106,14 @@ func hazards() []hazard {
 
 func nothing(*realPod) []string { return nil }
 
-// restarted continues with the records that a new process reads from the journal.
+// restarted continues with the records as a new process reads them from the journal.
 func restarted(p *realPod) []string {
 	p.attachment = p.restart(nil)[p.attachment.SandboxID]
 	return nil
 }
 
-// deletedOnce calls DEL and then continues with the record from before the call, as after a crash that prevented the
-// DEL from being recorded.
+// deletedOnce calls DEL and then continues with the record from before the call, as if a crash had prevented the DEL
+// from being recorded.
 func deletedOnce(p *realPod) []string {
 	record := p.record()
 	p.del()

@@ -24,8 +24,8 @@ const onlyHostDevice = `
 - {name: link, type: host-device}
 `
 
-// Sibling links have the same kind and address, as VLANs on one NIC do. A sibling on the host must not be mistaken for
-// the device in the pod.
+// Sibling links have the same kind and address, like VLANs on the same NIC. A sibling on the host must not be mistaken
+// for the device in the pod.
 func TestRealSiblingOfTheSameAddress(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -42,8 +42,8 @@ func TestRealSiblingOfTheSameAddress(t *testing.T) {
 	l.empty()
 }
 
-// An application hides the device in another namespace and replaces it with a link of its own. That link must never be
-// treated as the device, and must not get the device's name on the host.
+// An application hides the device in another namespace and replaces it with a link of its own. The impostor must never
+// be treated as the device, and must not be given the device's name on the host.
 func TestRealImpostors(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -107,7 +107,7 @@ func impersonate(t *testing.T, mover string) {
 	}
 }
 
-// inPodOf returns the names of the links in a pod.
+// inPodOf returns the names of a pod's links.
 func (l *realLab) inPodOf(p *realPod) (names []string) {
 	p.inside(func(h *netlink.Handle) error {
 		links, err := h.LinkList()
@@ -119,7 +119,7 @@ func (l *realLab) inPodOf(p *realPod) (names []string) {
 	return names
 }
 
-// Settings and attachments that an application leaves on the device do not affect the next tenant.
+// Settings and XDP programs that an application leaves on the device do not affect the next tenant.
 func TestRealNothingIsInherited(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -165,7 +165,7 @@ func inherit(l *realLab, mode int) {
 	}
 }
 
-// dropAll loads an XDP program that drops everything.
+// dropAll loads an XDP program that drops all packets.
 func dropAll() (fd int, err error) {
 	instructions := []byte{0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0} // r0 = XDP_DROP; exit
 	license := []byte("GPL\x00")
@@ -188,8 +188,8 @@ func dropAll() (fd int, err error) {
 	return int(loaded), nil
 }
 
-// The lower device of a link is recorded while the link is on the host, because the pod's namespace hides it. The peer
-// of a veth is not a lower device.
+// A link's lower device is recorded while the link is on the host, because it is hidden in the pod's namespace. The
+// peer of a veth is not a lower device.
 func TestLinksThatStandOnOthers(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -252,13 +252,13 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function,
 		Exclusive: true})
 	h.must(err)
-	// A virtio link belongs to a virtio device below the PCI function.
+	// With virtio, the link belongs to a virtio device below the PCI function.
 	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
 		t.Errorf("for the virtio link, OnHost returned %v, %v", onHost, err)
 	}
-	// A link that was renamed after the names were read is still recognized.
+	// A link is recognized even if it was renamed after the names were read.
 	inSys("0000:03:00.0", "port0", "port1")
 	inSys("0000:03:00.0", "port1", "port1")
 	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",

@@ -43,9 +43,8 @@ type realLab struct {
 	chains   *journal.Chains
 	executor *executor.Executor
 	pods     []*realPod
-	// index is the last index that was assigned to a host link. These indexes are far from those that the kernel
-	// chooses: indexes are per namespace, and tests that need the same index on the host and in a pod request it
-	// explicitly.
+	// index is the last index assigned to a host link. These indexes are far from those chosen by the kernel: indexes
+	// are per namespace, and tests that need the same index on the host and in a pod request it explicitly.
 	index int
 	// blocks contains the node's AddressBlocks, by AddressRange.
 	blocks map[string][]cnichain.BlockRoom
@@ -53,7 +52,7 @@ type realLab struct {
 	bootID string
 }
 
-// kernel returns the host that executors use.
+// kernel returns the host implementation that executors use.
 func (l *realLab) kernel() host.Linux { return host.Linux{BootID: l.bootID} }
 
 // newRealLab returns a lab with an empty journal. exec may be nil.
@@ -65,12 +64,12 @@ func newRealLab(t *testing.T, exec executor.Exec) *realLab {
 	l.db, err = journal.Open(path, clock.RealClock{})
 	l.must(err)
 	t.Cleanup(func() { _ = l.db.Close() })
-	l.wipe(realLeases) // host-local would continue where an earlier subtest stopped
+	l.wipe(realLeases) // otherwise, host-local would continue where an earlier subtest stopped
 	l.restart(exec)
 	return l
 }
 
-// restart creates a new executor, as a new process does, and returns the attachments in the journal.
+// restart creates a new executor, as a new driver process would, and returns the attachments in the journal.
 func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	l.Helper()
 	if exec == nil {
@@ -89,7 +88,7 @@ func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	return attachments
 }
 
-// uplink creates a link with a carrier: a veth whose other end is also up and has the same name with the suffix p.
+// uplink creates a link with a carrier: a veth whose other end, which has the same name with the suffix p, is also up.
 func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.Helper()
 	l.index++
@@ -129,7 +128,7 @@ func (l *realLab) onHost(name string, do func(netlink.Link) error) {
 	l.must(do(link))
 }
 
-// device returns a link on the host as it is recorded when a claim is prepared.
+// device returns a link on the host in the form recorded when a claim is prepared.
 func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
 	return l.snapshot(name, false)
@@ -193,7 +192,7 @@ type realPod struct {
 	attachment *executor.Attachment
 }
 
-// pod creates a pod with an eth0, and a new attachment for it. The name must not have more than 8 characters.
+// pod creates a pod with an eth0, and a new attachment for it. The name must not be longer than 8 characters.
 func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 	l.Helper()
 	p := &realPod{realLab: l, name: name}
@@ -225,7 +224,7 @@ func (p *realPod) add() {
 	}
 }
 
-// refused expects that ADD fails with an error that contains all parts.
+// refused expects ADD to fail with an error that contains all parts.
 func (p *realPod) refused(parts ...string) {
 	p.Helper()
 	p.says(p.tryAdd(), parts...)
@@ -251,7 +250,7 @@ func (p *realPod) del(claims ...string) {
 	}
 }
 
-// healthy expects that CHECK succeeds and changes nothing.
+// healthy expects CHECK to succeed without changing anything.
 func (p *realPod) healthy() {
 	p.Helper()
 	before := p.state()
@@ -261,7 +260,7 @@ func (p *realPod) healthy() {
 	p.expect(before)
 }
 
-// record returns a copy of the attachment as the journal would return it.
+// record returns a copy of the attachment as it would be read from the journal.
 func (p *realPod) record() *executor.Attachment {
 	p.Helper()
 	data, err := json.Marshal(p.attachment)
@@ -274,8 +273,8 @@ func (p *realPod) record() *executor.Attachment {
 // end releases the namespace, as the runtime does when the pod terminates.
 func (p *realPod) end() { cnitest.RemovePod(p.path) }
 
-// reboot releases the last reference to the namespace, which the kernel destroys in the background. The lab's next
-// executor runs in another boot.
+// reboot releases the last reference to the namespace, which the kernel then destroys in the background. The lab's next
+// executor sees a different boot ID.
 func (p *realPod) reboot() {
 	p.Helper()
 	p.bootID = "of the next boot"
@@ -308,7 +307,7 @@ func (l *realLab) await(what string, done func() bool) {
 	}
 }
 
-// inside calls a function with a handle for the pod's namespace.
+// inside calls a function with a netlink handle for the pod's namespace.
 func (p *realPod) inside(do func(*netlink.Handle) error) {
 	p.Helper()
 	handle, err := p.handle()
@@ -326,7 +325,7 @@ func (p *realPod) handle() (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// link changes one link in the pod.
+// link modifies one of the pod's links.
 func (p *realPod) link(name string, do func(*netlink.Handle, netlink.Link) error) {
 	p.Helper()
 	p.inside(func(handle *netlink.Handle) error {
@@ -369,7 +368,7 @@ func (p *realPod) show() []string {
 	return lines
 }
 
-// has compares what was added to the pod with the expected lines.
+// has compares the description of what was added to the pod with the expected lines.
 func (p *realPod) has(want ...string) {
 	p.Helper()
 	if diff := cmp.Diff(want, p.show()); diff != "" {
@@ -377,7 +376,7 @@ func (p *realPod) has(want ...string) {
 	}
 }
 
-// leases compares the addresses that host-local has assigned with the expected addresses, given as network/address.
+// leases compares the addresses assigned by host-local with the expected ones, given as network/address.
 func (l *realLab) leases(want ...string) {
 	l.Helper()
 	var leases []string
@@ -449,7 +448,7 @@ func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 	return result.value, result.err
 }
 
-// empty expects that the journal has no records.
+// empty expects the journal to contain no records.
 func (l *realLab) empty() {
 	l.Helper()
 	runner := executor.New(executor.Options{})
@@ -460,7 +459,7 @@ func (l *realLab) empty() {
 	}
 }
 
-// wipe removes files, as an administrator or a reinstallation might do.
+// wipe removes files, as an administrator or a reinstallation might.
 func (l *realLab) wipe(paths ...string) {
 	l.Helper()
 	for _, path := range paths {

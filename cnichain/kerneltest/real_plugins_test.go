@@ -23,7 +23,7 @@ func (l *realLab) needs(programs ...string) {
 	}
 }
 
-// ownVariable is the environment variable for the directory of the project's own CNI plugins.
+// ownVariable is the environment variable with the directory of the project's own CNI plugins.
 const ownVariable = "KERNELTEST_OWN_PLUGINS"
 
 // onMachineWithOwn is cnitest.OnMachine for tests that use the project's own CNI plugins: those in CNI_PATH, or

@@ -20,15 +20,15 @@ import (
 )
 
 // These are environment variables, since tests run in separate processes. KERNELTEST_RUNS is the number of random
-// tenants and of random administrators for each plugin; if it is not set, the tests run for a few seconds.
-// KERNELTEST_SEED repeats the decisions of an earlier run.
+// tenants and random administrators for each plugin; if it is not set, the tests run for a few seconds. KERNELTEST_SEED
+// makes the tests repeat the decisions of an earlier run.
 const (
 	runsVariable = "KERNELTEST_RUNS"
 	seedVariable = "KERNELTEST_SEED"
 )
 
-// rounds calls a function repeatedly, with the number of the run and the source of random decisions, until the
-// requested number of runs is reached. If no number is requested, it stops after a few seconds.
+// rounds calls a function repeatedly, passing it the run number and a source of random decisions, for the requested
+// number of runs. If no number is requested, it stops after a few seconds.
 func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Helper()
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
@@ -98,7 +98,7 @@ func tenantActions(nested string) map[string]func(tenant) error {
 	return actions
 }
 
-// anyLink returns the link that a tenant changes: its device, or a link that it has created.
+// anyLink returns a link for the tenant to modify: its device, or a link that it has created.
 func anyLink() (netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -113,7 +113,7 @@ func anyLink() (netlink.Link, error) {
 }
 
 // A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
-// reports the same device state as before, or the device is quarantined until it is no longer held.
+// reports the same device state as before, or the device is quarantined until nothing holds it any longer.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -194,7 +194,7 @@ func (l *realLab) randomTenant(mover string, run int, random *rand.Rand) {
 	}
 }
 
-// retryLeftovers retries the return of the quarantined devices.
+// retryLeftovers tries again to return the quarantined devices.
 func (l *realLab) retryLeftovers() error {
 	var problems []error
 	for _, leftover := range l.executor.Leftovers() {
@@ -203,8 +203,8 @@ func (l *realLab) retryLeftovers() error {
 	return errors.Join(problems...)
 }
 
-// sameOrGone expects that the device is in its original state or no longer exists. If it no longer exists, its other
-// end must not exist either.
+// sameOrGone expects the device either to be in its original state or to be gone. If it is gone, its other end must be
+// gone, too.
 func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending string) {
 	l.Helper()
 	if _, err := netlink.LinkByName("up0p"); err != nil {
@@ -261,7 +261,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				used := ""
 				if uses := nodeUses(); random.IntN(3) == 0 {
 					used = slices.Sorted(maps.Keys(uses))[random.IntN(len(uses))]
-					l.onHost("up0", netlink.LinkSetARPOn) // for neighbors
+					l.onHost("up0", netlink.LinkSetARPOn) // needed for neighbors
 					l.onHost("up0", func(link netlink.Link) error { return uses[used](l, link) })
 				}
 				before, state := l.linkState("up0"), l.state()
@@ -278,7 +278,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				if differences := l.linkState("up0").Differences(before); len(differences) > 0 {
 					l.Errorf("after %q and use by %q, the administrator's link differs: %v", done, used, differences)
 				}
-				if used != "" { // the use disappears with the link, unless it is a rule
+				if used != "" { // unless it is a rule, the use disappears along with the link
 					_ = netlink.RuleDel(useRule("up0"))
 					l.drop("up0p")
 					l.drop("br7")
@@ -290,7 +290,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 	}
 }
 
-// randomAdministrator performs some random actions. It does not change both the MAC address and the index, so that the
+// randomAdministrator performs some random actions. It never changes both the MAC address and the index, so that the
 // link can still be identified.
 func (l *realLab) randomAdministrator(random *rand.Rand) (done []string) {
 	l.Helper()

@@ -11,7 +11,7 @@ import (
 
 const realRanged = `[{name: link, type: macvlan, addressRange: r, config: {mode: bridge, ipam: {type: host-local}}}]`
 
-// block makes plans use addresses from one particular block of a range, as if the other blocks had no room.
+// block makes plans use addresses from one particular block of a range, as if the other blocks were full.
 func (l *realLab) block(index int) {
 	l.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.60.0.0/24", "fd00:60::/120"},
@@ -25,7 +25,7 @@ func (l *realLab) block(index int) {
 }
 
 // TestRealAddressRange checks that host-local assigns exactly the addresses in a block. The node's blocks change while
-// the network name stays the same, so leases from earlier blocks must persist and must be released correctly.
+// the network name stays the same, so leases from earlier blocks must be kept, and must be released correctly.
 func TestRealAddressRange(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

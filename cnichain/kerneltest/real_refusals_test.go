@@ -12,9 +12,9 @@ import (
 )
 
 //go:embed testdata/refusals.yaml
-var refusals []byte //nolint:gochecknoglobals // that is how files are embedded
+var refusals []byte //nolint:gochecknoglobals // embedded files require a global variable
 
-// The validation rejects exactly the configurations that the real plugins reject.
+// Validation rejects exactly those configurations that the real plugins reject.
 func TestRealRefusals(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// clusterNetwork gives a pod an address and a default route on eth0, as the plugin of the cluster's network does.
+// clusterNetwork adds an address and a default route to the pod's eth0, as the cluster network's plugin does.
 func (p *realPod) clusterNetwork() {
 	p.Helper()
 	p.link("eth0", func(handle *netlink.Handle, eth0 netlink.Link) error {
@@ -43,8 +43,8 @@ func (p *realPod) defaultRoutes(family int) (names []string) {
 	return names
 }
 
-// A step that replaces the pod's default route is refused, regardless of which setting adds the new route. Afterwards,
-// the default route goes through the cluster network.
+// A step that replaces the pod's default route is rejected, whichever setting adds the new route. Afterwards, the
+// default route goes through the cluster network.
 func TestRealDefaultRoute(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -105,8 +105,8 @@ func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 	}
 }
 
-// An attempt that follows another one for the same sandbox compares the routes with those from before the first
-// attempt, because a plugin may have permanently removed the cluster network's route.
+// A later attempt for the same sandbox compares the routes with those from before the first attempt, because a plugin
+// may have permanently removed the cluster network's route.
 func TestRealDefaultRouteBeforeTheFirstAttempt(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -119,7 +119,7 @@ func TestRealDefaultRouteBeforeTheFirstAttempt(t *testing.T) {
 	p.refused("replaced the pod's IPv4 default route")
 }
 
-// A scalable function belongs to a physical function that stores no settings for it.
+// The physical function of a scalable function stores no settings for it.
 func TestRealSnapshotOfAScalableFunction(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -133,7 +133,7 @@ func TestRealSnapshotOfAScalableFunction(t *testing.T) {
 	}
 }
 
-// Either the kernel has the device files that topologies can request, or the error names the missing module.
+// For every device file that topologies can request, either the kernel has it or the error names the missing module.
 func TestRealDeviceNodes(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -21,7 +21,7 @@ type shape struct {
 	steps   string
 	devices func(*realLab) []cnichain.RootDevice
 	links   []string
-	// state maps the second word of a state line to the parts that are expected in that line while the pod is running.
+	// state maps the second word of a state line to the substrings expected in that line while the pod is running.
 	state map[string][]string
 }
 
@@ -71,7 +71,7 @@ func shapes() map[string]shape {
 			links: []string{"net1 macvlan mtu=1500 up=true", "net2 veth mtu=1300 up=true 10.4.0.4/24"},
 		},
 		"templates": {
-			// An integer attribute must stay an integer; otherwise, macvlan rejects its mtu.
+			// An integer attribute must remain an integer; otherwise, macvlan would reject its mtu.
 			steps: `
 - name: link
   type: macvlan
@@ -140,7 +140,7 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 			t.Run(plugin+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				l.needs("iptables", "nft")
-				// so that leftover rules do not affect the next subtest
+				// Leftover rules must not affect the next subtest.
 				l.Cleanup(func() { _ = exec.Command("nft", "flush", "ruleset").Run() })
 				l.bridge("br0")
 				steps := "\n- {name: link, type: " + plugin +
@@ -191,9 +191,8 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 				t.Errorf("the pod has %v", a.show())
 			}
 			if name == "masquerading" {
-				// The instances share a network. If they are in the same container, they therefore also share a rule
-				// chain. The first instance cannot remove the chain while the second instance uses it, so the driver
-				// retries.
+				// The instances share a network, so in the same container they also share a rule chain. The first
+				// instance cannot remove the chain while the second one is using it, so the driver retries.
 				l.says(a.tryDel(), "CHAIN_DEL failed")
 			}
 			a.del()
@@ -232,7 +231,7 @@ func wants(name string) string {
 		"10.1.0.0/24}]]}}}"
 }
 
-// A name that is in use is rejected, regardless of which link has it, and nothing changes.
+// A name that is already in use is rejected, whichever link has it, and nothing changes.
 func TestRealNameCollisions(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -287,7 +286,7 @@ func (p *realPod) altName(name string) {
 	p.link("eth0", func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, name) })
 }
 
-// The driver chooses interface names that are free in the pod.
+// The driver chooses interface names that are not yet in use in the pod.
 func TestRealNamesGoRoundTaken(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -345,7 +344,7 @@ func TestRealIPAMDomains(t *testing.T) {
 	}
 }
 
-// atOnce runs functions concurrently, as happens when several pods start or terminate.
+// atOnce runs functions concurrently, as happens when several pods start or terminate at the same time.
 func (l *realLab) atOnce(work ...func() error) {
 	l.Helper()
 	var wait sync.WaitGroup
@@ -378,7 +377,7 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 				l := newRealLab(t, nil)
 				device := kind.device(l)
 				plan := l.plan("first", strings.ReplaceAll(kind.steps(plugin), test.old, test.changed), device)
-				if name == "no address left" { // another pod has the address
+				if name == "no address left" { // another pod has taken the address
 					l.bridge("br9")
 					other := strings.ReplaceAll(realKinds()["bridge"].steps("bridge"), test.old, test.changed)
 					l.pod("other", l.plan("first", other, l.shared("link", "br9"))).add()
@@ -406,7 +405,7 @@ func (l *realLab) emptyBut(id string) {
 	}
 }
 
-// An application may use the interface name just before the plugin does. The application's link is not touched.
+// An application may take the interface name just before the plugin does. The application's link is not touched.
 func TestRealNameTakenMeanwhile(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -21,7 +21,7 @@ func (l *realLab) state() []string {
 	for _, p := range l.pods {
 		inside, err := p.handle()
 		if err != nil {
-			continue // the runtime has released it
+			continue // the runtime has already released it
 		}
 		lines = append(lines, l.network(p.name, inside)...)
 		inside.Close()
@@ -32,8 +32,8 @@ func (l *realLab) state() []string {
 	return lines
 }
 
-// expect compares the state with the expected state, without waiting, since DEL only returns once the effects of ADD
-// have been removed.
+// expect compares the current state with the expected one. It does not wait, since DEL returns only once the effects of
+// ADD have been removed.
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {
@@ -51,7 +51,7 @@ func without(lines []string, names ...string) []string {
 	})
 }
 
-// about returns the lines about links in a pod.
+// about returns the lines about the given links in the pod.
 func (p *realPod) about(links ...string) []string {
 	return slices.DeleteFunc(p.state(), func(line string) bool {
 		fields := strings.Fields(line)

@@ -22,11 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 )
 
-// errNotHere is returned by cases that the machine's kernel does not support. These cases are then skipped.
+// errNotHere is returned by test cases that the machine's kernel does not support; these cases are skipped.
 var errNotHere = errors.New("the kernel does not have it")
 
-// tenant is an application with all capabilities in the network namespace of its pod. Its methods run on a thread in
-// that namespace.
+// tenant is an application with all capabilities in its pod's network namespace. Its methods run on a thread in that
+// namespace.
 type tenant struct {
 	*realPod
 	link netlink.Link // the device
@@ -55,7 +55,7 @@ func (t tenant) set(kind int, value []byte) error {
 	return err
 }
 
-// file writes to one of the device's files in a sysfs instance for the pod's namespace.
+// file writes to one of the device's sysfs files, using a sysfs instance for the pod's namespace.
 func (t tenant) file(name, value string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -87,7 +87,8 @@ func (t tenant) enslave(master netlink.Link) error {
 	return errors.Join(err, netlink.LinkSetDown(t.link), netlink.LinkSetMaster(t.link, master))
 }
 
-// attach attaches a BPF program to a hook, with or without a BPF link. The program stays attached while the test runs.
+// attach attaches a BPF program to a hook, with or without a BPF link. The program stays attached for the duration of
+// the test.
 func (t tenant) attach(hook ebpf.AttachType, withLink bool) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // TC_ACT_SHOT
@@ -124,7 +125,7 @@ func (t tenant) attachXDP() error {
 // moving returns the steps of a topology that moves a link with the given plugin.
 func moving(plugin string) string { return strings.Replace(onlyHostDevice, "host-device", plugin, 1) }
 
-// attribute returns an operation that sets an attribute to a number.
+// attribute returns an operation that sets a numeric attribute.
 func attribute(kind int, value uint32) func(tenant) error {
 	return func(t tenant) error { return t.set(kind, nl.Uint32Attr(value)) }
 }
@@ -219,8 +220,8 @@ func operations() map[string]func(tenant) error {
 	}
 }
 
-// The next tenant does not inherit any settings of the device or any links on it, even while something keeps the
-// previous tenant's namespace alive.
+// The next tenant does not inherit any device settings or stacked links, even if something keeps the previous tenant's
+// namespace alive.
 func TestRealStackedAndSetByATenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -347,7 +348,8 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 	}
 }
 
-// A tenant cannot keep the device by creating links continuously: the links are removed, or the device is quarantined.
+// A tenant cannot hold on to the device by continuously creating links: the links are removed, or the device is
+// quarantined.
 func TestRealTenantKeepsStacking(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -406,8 +408,8 @@ func (p *realPod) fight(do func(h *netlink.Handle, round int)) (stop func()) {
 	return func() { close(done); wait.Wait() }
 }
 
-// After a forced deletion, the containers are still running while the device is returned, and they change everything
-// that they can.
+// After a forced deletion, the containers are still running while the device is being returned, and they change
+// everything they can.
 func TestRealTenantFightsForItsDevice(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -487,7 +489,7 @@ func TestRealDeviceHiddenByItsTenant(t *testing.T) {
 			}))
 			l.says(a.tryDel(), "neither in the pod nor on the host")
 			l.says(a.tryDel(), "neither in the pod nor on the host")
-			// The tenant moves the device back, with another name and index.
+			// The tenant moves the device back under a different name and index.
 			_, err := inNamespace(nested, func() (struct{}, error) {
 				hidden, err := netlink.LinkByName("net1")
 				if err != nil {

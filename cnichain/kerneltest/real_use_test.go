@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// checkFree is the check that the driver uses: it returns an error if the node uses the device.
+// checkFree is the same check as in the driver: it returns an error if the node is using the device.
 func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error {
 	sources, err := discovery.Host()
 	if err != nil {
@@ -36,7 +36,7 @@ func useRule(link string) *netlink.Rule {
 	return rule
 }
 
-// nodeUses returns the ways in which the node can begin to use the link up0 while no pod has it.
+// nodeUses returns ways for the node to start using the link up0 while no pod has it.
 func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	address := func(link netlink.Link) error {
 		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 50, 2),
@@ -89,8 +89,8 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	}
 }
 
-// A claim stays prepared while its pod gets another sandbox, and while a failed chain waits for its next attempt.
-// During that time, its link is on the host, where the node may begin to use it.
+// A claim stays prepared while its pod gets another sandbox, and while a failed chain waits for its next attempt. In
+// the meantime, its link is on the host, where the node may start to use it.
 func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -100,7 +100,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 		for name, use := range nodeUses() {
 			for attempt, steps := range map[string]string{"next sandbox": onlyHostDevice, "next attempt": failing} {
 				if mover == "netdev" && attempt == "next attempt" {
-					continue // before ADD, the choice of plugin does not matter
+					continue // which plugin is used makes no difference before ADD
 				}
 				t.Run(strings.Join([]string{mover, name, attempt}, "/"), func(t *testing.T) {
 					l := newRealLab(t, nil)
@@ -125,7 +125,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 	}
 }
 
-// When the next sandbox starts, the link has another name, or another link has its name.
+// When the next sandbox starts, the link has a different name, or a different link has its name.
 func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -161,8 +161,8 @@ func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 	}
 }
 
-// If an administrator changes a link between two sandboxes of a claim, the change becomes part of the new baseline.
-// Neither returning the link nor releasing the claim reverts the change.
+// If an administrator changes a link between two sandboxes of a claim, the change becomes part of the new baseline. The
+// change is not reverted, neither when the link is returned nor when the claim is released.
 func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// sharedMAC is the MAC address that all VLANs of one NIC share.
+// sharedMAC is the MAC address shared by all VLANs on a NIC.
 func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
 
-// rebooted does the same as the driver after a reboot: it rolls back the attachments in the journal, releases the
-// claim, and retries the leftovers.
+// rebooted does what the driver does after a reboot: it rolls back the attachments in the journal, releases the claim,
+// and retries the leftovers.
 func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.Helper()
 	for _, attachment := range p.restart(nil) {
@@ -42,13 +42,13 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.empty()
 }
 
-// VLANs on one NIC share its address. After a reboot, another VLAN may have the index of the pod's VLAN, and the pod's
-// VLAN may not exist yet.
+// VLANs on the same NIC share its address. After a reboot, another VLAN may have the index of the pod's VLAN, and the
+// pod's VLAN may not exist yet.
 func TestRebootMixesVLANsUp(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	vlan := func(l *realLab, name, alias string, index int) { // creates a veth, since this kernel may not support VLANs
+	vlan := func(l *realLab, name, alias string, index int) { // a veth, since this kernel may not support VLANs
 		l.must(netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500},
 			PeerName:  "p" + name,
@@ -82,7 +82,7 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 	}
 }
 
-// aliases returns the host's links with their aliases, sorted.
+// aliases returns a sorted list of the host's links with their aliases.
 func (l *realLab) aliases() []string {
 	l.Helper()
 	links, err := netlink.LinkList()
@@ -97,8 +97,8 @@ func (l *realLab) aliases() []string {
 	return lines
 }
 
-// A change by an administrator that takes effect at a reboot is kept: the settings from the earlier boot are not
-// restored, neither when the earlier attachment is rolled back nor after the next pod that uses the same claim.
+// A change by an administrator that takes effect at a reboot is kept: the settings from the previous boot are not
+// restored, neither when the previous attachment is rolled back nor after the next pod that uses the same claim.
 func TestRebootEndsABaseline(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -135,7 +135,7 @@ func TestRebootEndsABaseline(t *testing.T) {
 	}
 }
 
-// A claim stays prepared across a reboot, after which its device's name belongs to another link.
+// A claim stays prepared across a reboot, after which another link has its device's name.
 func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -154,7 +154,7 @@ func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	l.expect(before)
 }
 
-// In this boot, the node uses the link, which was not the case when the claim was prepared.
+// In this boot, the node is using the link, which it was not when the claim was prepared.
 func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -189,7 +189,7 @@ func TestRebootPermutesLinks(t *testing.T) {
 		"vxlan": func(a netlink.LinkAttrs) netlink.Link {
 			return &netlink.Vxlan{LinkAttrs: a, VxlanId: a.Index, Port: 4789}
 		},
-		// each on its own parent, since links on one parent need different addresses
+		// Each macvlan has its own parent, since macvlans on the same parent need different addresses.
 		"macvlan": func(a netlink.LinkAttrs) netlink.Link {
 			parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("b", a.Index),
 				Index: a.Index + 1000}}
@@ -259,9 +259,9 @@ func TestRebootPermutesLinks(t *testing.T) {
 	}
 }
 
-// Links such as tun and wireguard have no address. A link that was recreated on the host under the name of the pod's
-// device is a different link: the driver must neither delete the device in the pod nor mistake the new link for the
-// returned device.
+// Links such as tun and wireguard have no MAC address. A link that was recreated on the host under the name of the
+// pod's device is a different link: the driver must neither delete the device in the pod nor mistake the new link for
+// the returned device.
 func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -282,7 +282,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	a.add()
 	tun(l)
 	l.onHost("wg0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "the second") })
-	// DEL by the plugin fails
+	// This causes the plugin's DEL to fail.
 	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") })
 	before := l.aliases()
 	for range 4 {
@@ -307,7 +307,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A link that networkd recreates has the same address as before (MACAddressPolicy=persistent).
+// A link that is recreated by networkd has the same address as before (MACAddressPolicy=persistent).
 func TestLookAlikeOnTheHost(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -344,7 +344,7 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	l.empty()
 }
 
-// The attachment was created by a driver version that did not record boots, so the index in its record may be from an
+// The attachment was created by a driver version that did not record boots, so the recorded index may be from an
 // earlier boot.
 func TestRecordWithoutBoot(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -374,8 +374,8 @@ func TestRecordWithoutBoot(t *testing.T) {
 	}
 }
 
-// If a macvlan is created on a macvlan, the kernel attaches both to the same parent. On DEL, the new macvlan must be
-// deleted and not moved to the host.
+// If a macvlan is created on top of another, the kernel attaches both to the same parent. On DEL, the new macvlan must
+// be deleted rather than moved to the host.
 func TestLinkBesideTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -390,7 +390,7 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	a := l.pod("a", l.plan("first", "[{name: link, type: macvlan}]", l.exclusive("link", "m0")))
 	before := l.aliases()
 	a.add()
-	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to search for the link
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // forces the driver to search for the link
 		return errors.Join(h.LinkSetDown(link), h.LinkSetName(link, "mine0"), h.LinkAddAltName(link, "other0"))
 	})
 	a.attachment.Steps[0].Failures = 5

@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// fiveSteps has three roots of different kinds, one step that modifies a device, and one step that affects the host.
+// fiveSteps is a chain with three roots of different kinds, one step that modifies a device, and one step that affects
+// the host.
 const fiveSteps = `
 - {name: hd, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.1.0.0/24}]]}}}
 - {name: mv, type: macvlan, selector: {cel: "true"}, config: {mode: bridge, ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.2.0.0/24}]]}}}
@@ -23,7 +24,7 @@ const fiveSteps = `
 - {name: limit, type: bandwidth, dependOn: [br], config: {ingressRate: 1000000, ingressBurst: 100000, egressRate: 1000000, egressBurst: 100000}}
 `
 
-// sweep is a machine with three devices and one pod, on which the test kills driver processes.
+// sweep is a machine with three devices and one pod, where the test kills driver processes.
 type sweep struct {
 	testHost
 	orders orders
@@ -52,12 +53,12 @@ func newSweep(t *testing.T) *sweep {
 			device("br", "br0", "bridge", false)},
 		Sandbox: "sandbox", Pod: pod,
 	}
-	s.run(orders{Add: true, Del: true}) // once, since tuning and bandwidth load modules, which stay loaded
+	s.run(orders{Add: true, Del: true}) // loads the modules for tuning and bandwidth, which stay loaded
 	s.before = s.state()
 	return s
 }
 
-// process returns a driver process that has not been started yet.
+// process prepares a driver process without starting it.
 func (s *sweep) process(o orders) *exec.Cmd {
 	s.Helper()
 	all := s.orders
@@ -65,7 +66,7 @@ func (s *sweep) process(o orders) *exec.Cmd {
 	encoded, err := json.Marshal(all)
 	s.must(err)
 	cmd := exec.Command("/proc/self/exe")
-	// the race detector sleeps 1 s at every exit
+	// By default, the race detector sleeps 1 s at every exit.
 	cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
@@ -99,8 +100,8 @@ func (s *sweep) kill(o orders) bool {
 	return true
 }
 
-// killedAt runs a driver process with the given orders once for each kill point and kills it there. before prepares
-// each run.
+// killedAt runs a driver process with the given orders once for each kill point, and kills it there. before is called
+// before each run.
 func (s *sweep) killedAt(name string, before func(), killed orders) {
 	s.Helper()
 	for point := 1; ; point++ {
@@ -129,7 +130,7 @@ func (s *sweep) clean(what string) {
 }
 
 // A driver process is killed before and after each of its actions while it attaches, detaches, and rolls back the
-// attachments from an earlier process. The next process leaves nothing behind.
+// attachments of an earlier process. The next process leaves nothing behind.
 func TestSweep(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -137,8 +138,8 @@ func TestSweep(t *testing.T) {
 	s := newSweep(t)
 	s.killedAt("ADD", func() {}, orders{Add: true})
 	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
-	// At the second-to-last kill point of ADD, everything is attached but not ready, so there is the most state to roll
-	// back.
+	// At the second-to-last kill point of ADD, everything is attached but not ready, so the amount of state to roll
+	// back is at its maximum.
 	last := s.addPoints() - 1
 	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {

@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// virtualFunction returns the virtual function that the tests may change: KERNELTEST_VF is its PCI address. The
-// function must be unused, and the tests run in the function's namespace instead of their own.
+// virtualFunction returns the virtual function that the tests may modify, whose PCI address is in KERNELTEST_VF. The
+// virtual function must not be in use, and the tests run in its namespace rather than in one of their own.
 func virtualFunction(t *testing.T) cnichain.Device {
 	t.Helper()
 	address := os.Getenv("KERNELTEST_VF")
@@ -45,7 +45,7 @@ func virtualFunction(t *testing.T) cnichain.Device {
 	}
 }
 
-// vfBench has a virtual function with settings that were made by an administrator.
+// vfBench provides a virtual function with settings made by an administrator.
 type vfBench struct {
 	testHost
 	pf       netlink.Link
@@ -79,7 +79,7 @@ func newVFBench(t *testing.T) *vfBench {
 	return v
 }
 
-// spoil makes every change that a malicious pod could make to the function.
+// spoil makes every change that a malicious pod could make to the virtual function.
 func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.Helper()
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 77, 0))
@@ -114,13 +114,13 @@ func (v *vfBench) awaitReturn() {
 	}
 	now, err := host.Linux{}.Snapshot(v.baseline)
 	v.must(err)
-	now.Index = v.baseline.Index // differs if the old index was in use
+	now.Index = v.baseline.Index // differs if the old index was taken
 	if diff := cmp.Diff(v.baseline, now); diff != "" {
 		v.Errorf("the function is not in its original state (-before +now):\n%s", diff)
 	}
 }
 
-// A claim for a NIC also holds the upper devices of the NIC's virtual functions.
+// A claim for a NIC also covers the upper devices of the NIC's virtual functions.
 func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	device := virtualFunction(t)
 	v := &testHost{T: t}
@@ -137,8 +137,8 @@ func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	}
 }
 
-// A function that returns from a destroyed namespace has a different name, address and MTU, and its PF still has the
-// settings that the pod's plugins applied.
+// A virtual function that returns from a destroyed namespace has a different name, address and MTU, and its PF still
+// has the settings applied by the pod's plugins.
 func TestVFIsRestored(t *testing.T) {
 	v := newVFBench(t)
 	pod := cnitest.NewPod(t, "vf")
@@ -156,8 +156,8 @@ func TestVFIsRestored(t *testing.T) {
 	v.awaitReturn()
 }
 
-// The same as the previous test, but with a chain and a running pod: the application has renamed the link and created
-// another link with the old name, so the plugin does not find the device by that name.
+// Like the previous test, but with a chain and a running pod: the application has renamed the link and created another
+// link under the old name, so the plugin does not find the device by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
 	for _, mover := range movers() {
 		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })

@@ -22,11 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// workerVariable contains the orders for a driver process.
+// workerVariable is the environment variable with the orders for a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
 // orders selects the actions that a driver process performs with the journal in Dir, in this order: roll back the
-// attachments from an earlier process, attach, detach.
+// attachments of an earlier process, attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
@@ -41,7 +41,7 @@ type orders struct {
 	KillAt int
 }
 
-// work acts as a driver that does not need Kubernetes.
+// work acts as a driver without Kubernetes.
 func work() int {
 	var o orders
 	err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &o)
@@ -125,7 +125,7 @@ func (o *orders) attach(ctx context.Context, runner *executor.Executor) (*execut
 	return attachment, runner.Add(ctx, attachment, o.Pod, "n")
 }
 
-// killPoints counts the points at which a process may die, and kills the process at one of them.
+// killPoints counts the points where a process may die, and kills the process at one of them.
 type killPoints struct {
 	number int
 	file   string
