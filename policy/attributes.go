@@ -19,26 +19,26 @@ const (
 	// LegacyPCIeRoot is published in addition to the standard attribute resource.kubernetes.io/pcieRoot, with the same
 	// value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// SupportedCNIs is the attribute that contains the CNI plugins of an entry. Usually it is a human-readable string
-	// with a comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain instead. In
-	// clusters with list attributes, it is a list, which classes use, and the booleans are absent.
+	// SupportedCNIs is the attribute that lists the CNI plugins of an entry. Usually it is a human-readable string with
+	// a comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain instead. In clusters
+	// that support list attributes, it is a list: classes use the list, and the booleans are not published.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
-	// RDMADevice is the attribute that contains the name of the first RDMA device. Monitoring tools use it to find the
-	// device's counters. It is of little use in classes: the same NIC has different names on different nodes.
+	// RDMADevice is the attribute for the name of a device's first RDMA device. Monitoring tools use it to find the
+	// device's counters. It is of little use in classes, since the same NIC has different names on different nodes.
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
-	// Type is the attribute that contains the type of a device.
+	// Type is the attribute for the device type.
 	Type resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/type"
-	// PFName is the attribute that links virtual functions, and the bandwidth device of their link, to their physical
-	// function.
+	// PFName is the attribute that associates virtual functions, and the bandwidth device for their link, with their
+	// physical function.
 	PFName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/pfName"
-	// ExposurePolicy is the attribute that contains the name of the policy that offers an entry. The controller uses it
-	// to count the devices that each policy offers.
+	// ExposurePolicy is the attribute for the name of the policy that offers an entry. The controller uses it to count
+	// the devices offered by each policy.
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
 const ownDomain resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/"
 
-// AttributeMap contains attributes by name.
+// AttributeMap maps attribute names to attributes.
 type AttributeMap = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 // MaxString is the maximum length of a string attribute, in bytes.
@@ -54,14 +54,15 @@ type attribute struct {
 type value struct {
 	any
 	// fact is true if the device has the attribute; otherwise, the value represents its absence. Only facts are
-	// published: otherwise, two devices with an empty pfName would satisfy a claim's matchAttribute.
+	// published. If absent values were published, two devices with an empty pfName would satisfy a matchAttribute
+	// constraint.
 	fact bool
 }
 
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
-		value = strings.ToValidUTF8(value, "\ufffd") // as in JSON, so that the value survives a round trip
+		value = strings.ToValidUTF8(value, "\ufffd") // as JSON does, so that the value survives a round trip
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	case int64:
 		return resourceapi.DeviceAttribute{IntValue: &value}
@@ -75,8 +76,8 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 type publication int
 
 const (
-	// never is for attributes that only policies can read: they change whenever a cable is plugged in or a device
-	// returns from a pod, and publishing them would cause a write for each change.
+	// never is for attributes that only policies can read. They change whenever a cable is plugged in or a device
+	// returns from a pod, so publishing them would cause a write for each change.
 	never publication = iota
 	// onRequest is for attributes that are published only if the device has them and a policy requests them.
 	onRequest
@@ -86,8 +87,8 @@ const (
 	always
 )
 
-// publicationOf returns the publication of an attribute that an expression reads. It returns never if the attribute is
-// not in the vocabulary.
+// publicationOf returns the conditions under which an attribute that an expression reads is published. It returns never
+// if the attribute is not in the vocabulary.
 func publicationOf(a access) publication {
 	for _, known := range vocabulary(&discovery.Device{}) {
 		if known.name == a.qualifiedName() && !a.capacity && !a.computed {
@@ -97,8 +98,8 @@ func publicationOf(a access) publication {
 	return never
 }
 
-// vocabulary returns all attributes of a device: those in the driver's vocabulary, then those from files on the node,
-// sorted by name.
+// vocabulary returns all attributes of a device: first the attributes in the driver's vocabulary, then the attributes
+// from files on the node, sorted by name.
 func vocabulary(d *discovery.Device) []attribute {
 	all := discovered(d)
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
@@ -118,7 +119,7 @@ func vocabulary(d *discovery.Device) []attribute {
 	return all
 }
 
-// discovered returns the attributes in the driver's vocabulary, which have a value on every device.
+// discovered returns the attributes in the driver's vocabulary. Each of them has a value on every device.
 func discovered(d *discovery.Device) []attribute {
 	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
 	return []attribute{
@@ -260,7 +261,7 @@ func Attributes(d discovery.Device) AttributeMap {
 	return attributes
 }
 
-// ownMAC returns the MAC address of a device, or "" if the device uses the address of another device.
+// ownMAC returns a device's MAC address, or "" if the device uses another device's address.
 func ownMAC(d *discovery.Device) string {
 	if d.InheritedMAC {
 		return ""
@@ -268,19 +269,21 @@ func ownMAC(d *discovery.Device) string {
 	return d.MAC
 }
 
-// Published returns the attributes with which a device is published: facts that are always published, and facts that a
-// policy requests by their names in the driver's domain. It omits attributes that the device lacks.
+// Published returns the attributes to be published for a device: facts that are published for every device, and facts
+// that a policy requests by name (without the driver's domain). It omits attributes that the device does not have.
 func Published(d discovery.Device, requested ...string) AttributeMap {
 	return publishedOf(&d, requested, func(a attribute) bool { return a.fact || a.published == always })
 }
 
-// PublishedWithAbsent is like Published, but includes attributes that the device lacks, with the value that represents
-// their absence. Templates in topologies use this, since a configuration may apply to devices of several kinds.
+// PublishedWithAbsent is like Published, but also includes attributes that the device does not have, with the value
+// that represents their absence. Templates in topologies use it, since one configuration may apply to several kinds of
+// devices.
 func PublishedWithAbsent(d discovery.Device, requested ...string) AttributeMap {
 	return publishedOf(&d, requested, func(attribute) bool { return true })
 }
 
-// publishedOf returns the attributes that are both published and requested.
+// publishedOf returns the wanted attributes among those that are published, either by default or because they are in
+// requested.
 func publishedOf(d *discovery.Device, requested []string, wanted func(attribute) bool) AttributeMap {
 	attributes := AttributeMap{}
 	for _, a := range vocabulary(d) {
@@ -303,26 +306,25 @@ func named(p publication) []resourceapi.QualifiedName {
 	return names
 }
 
-// AlwaysPublished returns the names of the attributes that every published device has. Selectors in claims, and in
-// classes written by users, must not read any other attributes without a guard.
+// AlwaysPublished returns the names of the attributes that every published device has. Selectors in claims and in
+// user-written classes must guard accesses to all other attributes.
 func AlwaysPublished() []resourceapi.QualifiedName { return named(always) }
 
 // PublishedWhereFact returns the names of the attributes that are published for every device that has them.
 func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) }
 
-// PublishedOnRequest returns the names of the attributes that are published for a device that has them only if the
-// policy that exposes the device requests them.
+// PublishedOnRequest returns the names of the attributes that are published only on request: the policy that exposes a
+// device must request the attribute, and the device must have it.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
-// Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and
-// serial numbers of NICs. All other published attributes are the same for identical hardware with the same
-// configuration.
+// Identifying returns the names of the attributes that differ even between identical machines: addresses and NIC serial
+// numbers. All other published attributes have the same values on identical hardware with the same configuration.
 func Identifying() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
 		ownDomain + "vfMAC"}
 }
 
-// text returns a string attribute. It is absent if the string is empty or too long for an attribute.
+// text returns a string attribute. The attribute is absent if the string is empty or too long.
 func text[S ~string](s S) value {
 	if len(s) > MaxString {
 		return value{"", false}
@@ -347,9 +349,9 @@ func list(names []string) value {
 	return value{joined, holdable(joined)}
 }
 
-// holdable reports whether an attribute can hold a string. The kernel accepts names that are not valid UTF-8, even from
-// a pod that has the interface. In JSON, each invalid byte becomes three bytes, and the API server rejects a whole
-// slice if a single value is too long.
+// holdable reports whether a string can be the value of an attribute. The kernel accepts names that are not valid
+// UTF-8, even if a pod sets them on its interface. In JSON, each invalid byte becomes three bytes, and the API server
+// rejects a whole slice if a single value is too long.
 func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s) }
 
 // number returns an integer attribute; fact reports whether the device has it.

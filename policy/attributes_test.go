@@ -40,7 +40,7 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 	}
 }
 
-// Policies can read facts about hardware and functions, which have a value on every device, but these facts are not
+// Policies can read facts about hardware and functions, and every device has a value for them, but they are not
 // published.
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", AltNames: []string{"data0", strings.Repeat("long", 30)},
@@ -80,8 +80,8 @@ func TestAttributesOfHardware(t *testing.T) {
 	}
 }
 
-// The name of a device's first RDMA device is published. A device without RDMA lacks the attribute; otherwise it would
-// match other devices without RDMA.
+// The name of a device's first RDMA device is published. A device without RDMA does not have the attribute; otherwise,
+// it would match other devices without RDMA.
 func TestRDMADevice(t *testing.T) {
 	for _, test := range []struct {
 		devices []string
@@ -97,7 +97,7 @@ func TestRDMADevice(t *testing.T) {
 	}
 }
 
-// values returns attributes without their types.
+// values returns the bare attribute values, without their type wrappers.
 func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := map[string]any{}
 	for name, value := range attributes {
@@ -113,7 +113,7 @@ func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	return plain
 }
 
-// Policies can select by hardware facts just as by all other facts.
+// Policies can select devices by hardware facts just like by any other facts.
 func TestPoliciesOfHardware(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},
@@ -143,9 +143,8 @@ func TestPoliciesOfHardware(t *testing.T) {
 	}
 }
 
-// The kernel accepts names consisting of any bytes, even from a pod that has the interface. Names that would be too
-// long in JSON, or that would become a different string, are not published: the API server would reject the whole
-// slice.
+// The kernel accepts names with arbitrary bytes, even if a pod sets them on its interface. Names that would be too long
+// in JSON, or that would change when encoded, are not published: the API server would reject the whole slice.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	d := discovery.Device{Name: "ens1f0v0", Interface: "eth\xff", AltNames: []string{strings.Repeat("\xff", 60)}}
 	published := policy.Published(d, "altNames")

@@ -15,14 +15,14 @@ import (
 )
 
 // CheckTypes returns an error for each comparison of an attribute with a literal of a different type, as in mtu >
-// "9000", and for a selector that consists only of an attribute that is not a boolean. The compiler accepts both, since
-// it does not know the types of attributes. When evaluated for a device, < and > would then fail, == would never be
-// true, and the attribute alone would select nothing. CheckTypes returns nil for an expression that does not compile.
+// "9000", and for a selector that consists of nothing but a non-boolean attribute. The compiler accepts both, since it
+// does not know the types of attributes. During evaluation, < and > would then fail, == would never be true, and the
+// bare attribute would not select any devices. CheckTypes returns nil for an expression that does not compile.
 func CheckTypes(expression string) error {
 	return errors.Join(checkTypes(expression, compile), checkYields(expression))
 }
 
-// checkYields returns an error if an expression consists only of an attribute that is not a boolean.
+// checkYields returns an error if an expression consists of nothing but a non-boolean attribute.
 func checkYields(expression string) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -41,7 +41,7 @@ func checkYields(expression string) error {
 		a.field("."), example)
 }
 
-// checkTypes returns the type errors in an expression's comparisons. The expression may have any purpose.
+// checkTypes returns the type errors in an expression's comparisons. It accepts expressions for any purpose.
 func checkTypes(expression string, compile compiler) error {
 	w, err := walkStored(expression, compile)
 	if err != nil {
@@ -78,8 +78,8 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 	}
 }
 
-// compareWith compares the types of both sides. form is the format string of the comparison, with verbs for the
-// attribute's name and a literal.
+// compareWith records an error if the attribute and the literal have different types. form is the format string for the
+// comparison, with verbs for the attribute's name and a literal.
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, form string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
@@ -93,7 +93,7 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, form strin
 		fix(left, text, a.id, form)))
 }
 
-// fix returns the text that should replace a comparison with a literal of the wrong type.
+// fix returns the suggested replacement for a comparison with a literal of the wrong type.
 func fix(actual kind, text, name, form string) string {
 	_, notNumber := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -107,9 +107,9 @@ func fix(actual kind, text, name, form string) string {
 	return "true or false there, without quotes"
 }
 
-// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], or a.?x.orValue(other) if other is a literal
-// of the attribute's type. A literal of a different type may be used to represent absence, in which case a comparison
-// involves more than the attribute.
+// valueOf returns the attribute or capacity that e evaluates to: a.x, a["x"], or a.?x.orValue(other) if other is a
+// literal of the attribute's type. A literal of a different type may represent absence; a comparison then involves more
+// than the attribute.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {

@@ -9,9 +9,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns all errors in a policy, including those in its expressions. For a valid policy, it returns remarks for
-// the author instead. It is for components that accept policies. Nodes are more lenient: they apply the usable parts of
-// a policy.
+// Check returns all errors in a policy, including errors in its expressions. If the policy is valid, it returns remarks
+// for the author instead. It is for components that accept policies. Nodes are more lenient: they apply the usable
+// parts of a policy.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
 	problems = v1alpha1.Validate(p)
 	match, problem := checkSelectorOf(p)
@@ -30,8 +30,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	return nil, remarks
 }
 
-// checkSelectorOf returns the error in a policy's selector. If there is none, it returns how the selector matches
-// veths.
+// checkSelectorOf returns the error in a policy's selector, or, if the selector is valid, how it matches veths.
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
 	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
@@ -62,8 +61,7 @@ const (
 	likeAny
 )
 
-// matchOfVeths evaluates a valid expression for the veths that pods typically have, and for links that differ from them
-// only in type.
+// matchOfVeths evaluates a valid expression for typical pod veths, and for links that differ from them only in type.
 func matchOfVeths(expression string) vethMatch {
 	match := noVeths
 	for _, master := range []discovery.IfName{"", "cni0"} {
@@ -85,7 +83,7 @@ func matchOfVeths(expression string) vethMatch {
 	return match
 }
 
-// selects reports whether an expression is true for a device. It evaluates the expression in the same way as a node.
+// selects reports whether an expression is true for a device, evaluating it exactly as a node would.
 func selects(expression string, device discovery.Device) bool {
 	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
 		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}

@@ -31,7 +31,7 @@ func TestCheckAcceptsWithRemarks(t *testing.T) {
 	}
 }
 
-// TestCheckRefuses checks every invalid policy, including those that require a compiler to check.
+// TestCheckRefuses checks every invalid policy, including policies that only a compiler can reject.
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// If an invalid policy is stored anyway, it does not offer anything that its author may have wanted to hide, and does
+// If an invalid policy is stored anyway, it must not offer anything that its author may have wanted to hide, and must
 // not affect other policies.
 func TestNodesOfInvalidPolicies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
@@ -90,8 +90,7 @@ func words(s corpus.Stored) string {
 	return string(s)
 }
 
-// whatBecameOf returns the effect of a policy from the corpus in the presence of another policy that exposes
-// everything.
+// whatBecameOf returns the effect of a policy from the corpus when another policy exposes everything.
 func whatBecameOf(decision policy.Decision) corpus.Stored {
 	elsewhere, hidden, failed := 0, 0, 0
 	for _, d := range decision.Devices {

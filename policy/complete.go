@@ -11,14 +11,15 @@ import (
 )
 
 // ClassExpression converts the expression in a topology's step for use in a DeviceClass. Published entries only contain
-// facts, and the scheduler stops scheduling a pod if a selector reads an attribute that a device lacks, even if the
-// device would not match. Therefore, each access to an attribute that is only published as a fact gets a guard with the
-// value that represents absence: pfName becomes (has(pfName) ? pfName : ""). With these guards, an expression selects
-// the same devices in a class as in a policy. Existing guards and attributes that the driver does not publish stay
-// unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
+// facts, and the scheduler stops scheduling a pod if a selector reads an attribute that a device does not have, even if
+// the device would not match. Therefore, each access to an attribute that is only published as a fact is guarded with
+// the value that represents absence: pfName becomes (has(pfName) ? pfName : ""). With these guards, an expression
+// selects the same devices in a class as in a policy. Existing guards, and accesses to attributes that the driver does
+// not publish, stay unchanged. ClassExpression returns an error if the expression does not compile or an access cannot
+// be guarded.
 //
-// The result is assembled from parts of the original text instead of being printed from the syntax tree: macros are
-// expanded in the tree, and authors want to recognize their own text in the DeviceClass.
+// The result is assembled from pieces of the original text instead of being printed from the syntax tree, because
+// macros are expanded in the tree and authors want to recognize their own text in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
 	w, err := walkStored(expression, compile)
 	if err != nil {
@@ -52,8 +53,8 @@ func ClassExpression(expression string) (string, error) {
 	return text.String(), nil
 }
 
-// publishedAbsent returns the CEL literal that represents the absence of an attribute. published is false if the driver
-// does not publish the attribute, or publishes it for every device.
+// publishedAbsent returns the CEL literal that represents the absence of an attribute. published is true only for
+// attributes that the driver publishes exactly for the devices that have them.
 func publishedAbsent(a access) (literal string, published bool) {
 	if a.computed || publicationOf(a) != whereFact {
 		return "", false
@@ -61,7 +62,7 @@ func publishedAbsent(a access) (literal string, published bool) {
 	return absentLiteral(a)
 }
 
-// guard replaces the part of an expression from start to end, both counted in characters.
+// guard is a replacement for the part of an expression from start to end, both as character offsets.
 type guard struct {
 	start, end int
 	text       string
@@ -69,8 +70,8 @@ type guard struct {
 
 // newGuard returns the guard for one access: operand.name or operand["name"].
 //
-// The access starts where the leftmost part of its operand starts. The position that the parser reports does not
-// include parentheses around this part; openBrackets adds them, as in (device.attributes)["dra.networking"].mtu.
+// The access starts at the leftmost part of its operand. The position reported by the parser does not include
+// parentheses around this part; openBrackets adds them, as in (device.attributes)["dra.networking"].mtu.
 func newGuard(source []rune, w *walker, reading unguardedReading, absent string) (guard, error) {
 	operator := int(w.offsets[reading.expr.ID()].Start)
 	start := operator
@@ -92,8 +93,8 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
 }
 
-// openBrackets extends the start of an operand to include the parentheses that are closed within it. Only white space
-// and other parentheses can appear between these parentheses and the operand's first word.
+// openBrackets moves the start of an operand back to include the opening parentheses that are closed within the
+// operand. Only white space and other parentheses can appear between these parentheses and the operand's first word.
 func openBrackets(source []rune, start, end int) int {
 	for unopened(string(source[start:end])) > 0 && start > 0 && strings.ContainsRune("( \t\r\n", source[start-1]) {
 		start--
@@ -101,6 +102,5 @@ func openBrackets(source []rune, start, end int) int {
 	return start
 }
 
-// unopened returns the number of closing parentheses in text without an opening parenthesis in it. Domain names contain
-// no parentheses.
+// unopened returns how many more closing than opening parentheses text contains. Domain names contain no parentheses.
 func unopened(text string) int { return strings.Count(text, ")") - strings.Count(text, "(") }

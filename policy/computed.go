@@ -19,12 +19,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// resourceNameField is the field of an exposure that sets the attributes for Multus.
+// resourceNameField is the exposure field that sets the attributes for Multus.
 const resourceNameField = "resourceName"
 
 type policyAttributes struct {
 	values AttributeMap
-	// sources contains the sources of the attributes, sorted by name once they are complete.
+	// sources lists the sources of the attributes. Once complete, it is sorted by name.
 	sources []AttributeSource
 }
 
@@ -35,40 +35,41 @@ func (a *policyAttributes) set(name, source string, value resourceapi.DeviceAttr
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source})
 }
 
-// miss records an attribute that the device lacks.
+// miss records an attribute that the device does not have.
 func (a *policyAttributes) miss(name, source, reason string) {
 	qualified := resourceapi.QualifiedName(v1alpha1.QualifiedName(name))
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
 }
 
-// attributeRules contains a policy's attributes in the form prepared for a node, and the evaluation results so far.
+// attributeRules contains a policy's attributes, prepared for a node, along with the evaluation state.
 type attributeRules struct {
 	prepared bool
-	// table contains the attributes by PCI address; tableNames contains the attribute names in all rows, sorted.
+	// table maps PCI addresses to attributes; tableNames contains the attribute names from all rows, sorted.
 	table      map[string]map[string]v1alpha1.AttributeValue
 	tableNames []string
-	// computed contains the computed attributes in the same order as in the policy.
+	// computed contains the computed attributes in policy order.
 	computed []computedRule
-	// budget limits the total cost of all evaluations; spent is the cost so far.
+	// budget is the limit for the total cost of all evaluations; spent is the cost so far.
 	budget, spent uint64
 }
 
 type computedRule struct {
 	name       string
 	expression selector
-	// broken is the reason why there is no expression.
+	// broken is the error if the expression could not be compiled.
 	broken error
-	// failures is the number of devices on which the expression failed. failedOn is the first of them, with the error
-	// failure.
+	// failures is the number of devices for which the expression failed. failedOn is the first of these devices, and
+	// failure is the error for it.
 	failures int
 	failedOn discovery.IfName
 	failure  error
 }
 
-// shareAttributeCost divides the cost limit for computed attributes among the policies that have any, as evaluate does
-// for selectors: all policies share readingCost, but each expression has at least evaluationShare for every device.
+// shareAttributeCost divides the cost limit for computed attributes among the policies that have any, just as evaluate
+// does for selectors: all policies share readingCost, but each expression is granted at least evaluationShare for every
+// device.
 //
-// Exclude policies are not counted, since they add no attributes.
+// Exclude policies are not counted, since they do not add attributes.
 func shareAttributeCost(rules []*rule, devices int) {
 	asking := 0
 	for _, r := range rules {
@@ -84,8 +85,8 @@ func shareAttributeCost(rules []*rule, devices int) {
 	}
 }
 
-// prepare compiles the expressions and indexes the table. This is only necessary for policies that give a device an
-// entry.
+// prepare compiles the expressions and indexes the table on the first call. It is only called for policies that give a
+// device an entry.
 func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	if a.prepared {
 		return
@@ -106,8 +107,8 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	}
 }
 
-// attributesOf returns the attributes that a valid expose policy adds to a device. If an attribute fails, only this
-// attribute is missing from the device, and a claim that needs it is allocated another device.
+// attributesOf returns the attributes that a valid expose policy adds to a device. If an attribute fails, only that
+// attribute is omitted; a claim that requires it is allocated a different device.
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e, r.expressions)
@@ -134,9 +135,9 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
 }
 
-// lookUp adds the attributes from the device's row in the table or, if it has none, from the row of its physical
-// function. The choice does not depend on the attributes in the rows: a virtual function that has its own row gets no
-// attributes from another row.
+// lookUp adds the attributes from the device's row in the table or, if the device has no row, from the row for its
+// physical function. Rows are never merged: a virtual function with its own row does not get attributes from another
+// row.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
 		return
@@ -166,7 +167,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	}
 }
 
-// noRow returns the reason for a missing row, with the addresses for which the table could contain a row.
+// noRow explains that the table has no row for a device, listing the addresses for which there could have been a row.
 func noRow(d *discovery.Device) string {
 	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {
@@ -215,10 +216,10 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	return attributeOf(result)
 }
 
-// attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. It also
-// returns nil for a value that is too long, since the API server would reject the whole slice. An empty string, which
-// represents absent facts, would make unrelated devices match: two nodes without a switch name, for example, must not
-// be treated as connected to the same switch.
+// attributeOf converts the result of an expression to an attribute. It returns nil if the result is empty: an empty
+// string represents an absent fact and would make unrelated devices match. For example, two nodes without a switch name
+// must not be treated as connected to the same switch. attributeOf returns an error for a value that is too long or not
+// valid UTF-8, since the API server would reject the whole slice.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:
@@ -262,8 +263,8 @@ func tooLong(s string) error {
 		"with substring()", s[:MaxString]+"…", len(s), MaxString)
 }
 
-// problems returns the problems with the computed attributes. There is at most one problem for each attribute, about
-// the first device, since a policy may match hundreds of devices.
+// problems returns the problems with the computed attributes. It reports at most one problem per attribute, for the
+// first affected device, since a policy may match hundreds of devices.
 func (a *attributeRules) problems(policyName string) []Problem {
 	var problems []Problem
 	for _, c := range a.computed {
@@ -283,7 +284,7 @@ func (a *attributeRules) problems(policyName string) []Problem {
 	return problems
 }
 
-// compileAttribute compiles an expression that yields the value of an attribute, or an optional value.
+// compileAttribute compiles an expression that yields an attribute value or an optional attribute value.
 func compileAttribute(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env, DerivedAttribute: true}
 	result := compileAs(expression, options)
@@ -299,7 +300,7 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 	return newSelector(result), nil
 }
 
-// yieldsOptional reports whether an expression compiles to an optional value of a type that an attribute can have.
+// yieldsOptional reports whether an expression compiles to an optional value of a type that is valid for attributes.
 func yieldsOptional(expression string, env environment.Type) bool {
 	scaffold := compileAs("true", dracel.Options{EnvType: &env})
 	if scaffold.Error != nil {
@@ -318,9 +319,9 @@ func yieldsOptional(expression string, env environment.Type) bool {
 		types.DynType, apiservercel.SemverType}, element.IsExactType)
 }
 
-// CheckAttribute returns the error in the expression of a computed attribute. The expression must compile to a value
-// that an attribute can have, must not be too expensive, and must only read discovered attributes and compare them with
-// literals of the right type.
+// CheckAttribute returns the error in the expression for a computed attribute. The expression must yield a valid
+// attribute value, must not be too expensive, and must only read discovered attributes and compare them with literals
+// of the right type.
 func CheckAttribute(expression string) error {
 	return checkDiscovered(expression, compileAttribute)
 }

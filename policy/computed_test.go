@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// rails returns a NIC with two functions, a device without a PCI address, and a device that is missing from the table.
+// rails returns a NIC with two functions, a device without a PCI address, and a device that has no row in the table.
 func rails() discovery.Facts {
 	none := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 	device := func(name, address, pf string) discovery.Device {
@@ -33,7 +33,7 @@ func rails() discovery.Facts {
 	}}
 }
 
-// attributesOf prints the attributes that a policy for all devices adds to each device, and the policy's problems.
+// attributesOf prints the attributes that a policy matching all devices adds to each device, and its problems.
 func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	t.Helper()
 	list := policies(t, map[string]string{"p": expand("selector: {cel: 'true'}\n" +
@@ -81,7 +81,7 @@ func attributeText(a resourceapi.DeviceAttribute) string {
 	return "nothing"
 }
 
-// A value that cannot be published or computed only affects one attribute of one device.
+// An attribute that cannot be published or computed is only missing from the affected device; nothing else changes.
 func TestComputedAttributes(t *testing.T) {
 	const four = "\ndummy0\nrail7 x/y=7\nrail7v0\nrail7v1\nstor0\n"
 	for name, test := range map[string]struct {
@@ -163,7 +163,8 @@ func TestComputedAttributesAreUTF8(t *testing.T) {
 	}
 }
 
-// A device gets the row for its address or, if there is none, the row of its physical function, but never a mixture.
+// A device gets the row for its own address or, if there is none, the row for its physical function, but never a
+// mixture of both.
 func TestTableOfAttributes(t *testing.T) {
 	got := attributesOf(t, rails(), `
   additionalAttributes: {site: a}
@@ -183,7 +184,7 @@ stor0 dra.networking/site="a"
 	}
 }
 
-// Users see the source of each attribute, and why a device lacks an attribute.
+// Users can see the source of each attribute, and why a device does not have an attribute.
 func TestAttributeSources(t *testing.T) {
 	list := policies(t, map[string]string{"p": expand(`
 selector: {cel: 'true'}
@@ -244,8 +245,8 @@ stor0
 	}
 }
 
-// An expression that exceeds the total cost limit is not evaluated for the remaining devices. This does not affect the
-// attributes and entries of other policies.
+// Once an expression has exceeded the total cost limit, it is not evaluated for the remaining devices. The attributes
+// and entries from other policies are not affected.
 func TestExpensiveAttributes(t *testing.T) {
 	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
 	if err := policy.CheckAttribute(costlyValue); err != nil {
@@ -325,8 +326,8 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes that Multus uses to find them. Devices without a PCI address are identified by the name
-// of their link.
+// Devices get the attributes by which Multus finds them. Devices without a PCI address are identified by interface
+// name.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
 	for _, want := range []string{

@@ -11,12 +11,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// expensive is an expression that is within Kubernetes' limit for one evaluation, but takes tens of milliseconds of CPU
-// time.
+// expensive is an expression that stays within Kubernetes' limit for one evaluation, but takes tens of milliseconds of
+// CPU time.
 const expensive = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, " +
 	"[0,1,2,3,4,5,6,7,8,9].all(d, a+b+c+d >= 0))))"
 
-// costly is an expression that stays below a policy's limit for one device, but exceeds it for a thousand devices.
+// costly is an expression that stays below the per-policy limit for one device, but exceeds it for a thousand devices.
 const costly = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6].all(c, a+b+c >= 0)))"
 
 func links(n int) discovery.Facts {
@@ -30,7 +30,7 @@ func links(n int) discovery.Facts {
 
 const exposed = "\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}"
 
-// If a policy exceeds the cost limit, it fails without affecting other policies.
+// A policy that exceeds the cost limit fails without affecting other policies.
 func TestExpensivePolicies(t *testing.T) {
 	if err := policy.CheckSelector(expensive); err != nil {
 		t.Fatalf("the expression is no longer accepted: %v", err)

@@ -9,19 +9,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Decision states, for every device on a node, whether, how and why the device is offered.
+// Decision states, for every device on a node, whether and how the device is offered, and why.
 type Decision struct {
-	// Devices contains every device in the facts, sorted by name.
+	// Devices contains the decisions for all devices in the facts, sorted by name.
 	Devices []DeviceDecision
-	// Problems contains the errors in policies, sorted by policy.
+	// Problems lists the problems with the policies, sorted by policy.
 	Problems []Problem
 }
 
-// DeviceDecision is the decision on one device.
+// DeviceDecision is the decision for one device.
 type DeviceDecision struct {
 	Device discovery.Device
-	// Personas contains the entries under which the device is offered, sorted by suffix. If it is empty, the device is
-	// hidden.
+	// Personas contains the entries under which the device is offered, sorted by suffix. If the slice is empty, the
+	// device is hidden.
 	Personas []Persona
 	// Reasons contains one reason for every policy, sorted by policy.
 	Reasons []Reason
@@ -29,54 +29,54 @@ type DeviceDecision struct {
 
 // Persona is one of the entries under which a device is offered.
 type Persona struct {
-	// Suffix is appended to the name of the device.
+	// Suffix is appended to the device's name.
 	Suffix string
 	// Policy is the name of the winning policy.
 	Policy string
-	// Exclusive is true if a claim takes the whole device.
+	// Exclusive is true if a single claim gets the whole device.
 	Exclusive bool
 	// AllowInUse is true if a claim may take the device even though the node has addresses, routes or rules on it. It
-	// is false for shared personas.
+	// is always false for shared personas.
 	AllowInUse bool
-	// Plugins contains the CNI plugins that may attach the device under this entry, in the same order as in the policy.
+	// Plugins contains the CNI plugins that may attach the device under this entry, in policy order.
 	Plugins []string
-	// Capacity contains the counters that the policy defines, sorted by name.
+	// Capacity contains the counters defined by the policy, sorted by name.
 	Capacity []Capacity
-	// ConsumePerAllocation contains, by counter, the minimum that an allocation consumes according to the policy. It is
-	// empty for exclusive personas.
+	// ConsumePerAllocation maps counters to the minimum amount that each allocation consumes according to the policy.
+	// It is empty for exclusive personas.
 	ConsumePerAllocation map[string]resource.Quantity
-	// ExclusionGroup is the name of a group of the device's shared personas, which must not be used concurrently.
+	// ExclusionGroup is the name of a group of shared personas of the device that must not be used concurrently.
 	ExclusionGroup string
-	// LinkBandwidth contains the amounts of link bandwidth that claims may choose. In an exclusive persona, it is the
-	// setting from a virtual function's policy. The shared persona that has this field is the device from which claims
-	// take the bandwidth: see IsBandwidth.
+	// LinkBandwidth defines the amounts of link bandwidth that claims may request. In an exclusive persona, it is the
+	// setting from the policy for the virtual function. A shared persona with this field is the device from which
+	// claims take the bandwidth: see IsBandwidth.
 	LinkBandwidth *resourceapi.CapacityRequestPolicy `json:",omitempty"`
-	// Publish contains the names of discovered attributes that the policy requests; see PublishedOnRequest.
+	// Publish contains the names of the discovered attributes that the policy requests; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
 	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed attributes, computed
-	// attributes and attributes from its table. They are published along with the discovered attributes.
+	// attributes and attributes from the policy's table. They are published along with the discovered attributes.
 	AdditionalAttributes AttributeMap
 	// AttributeSources contains, for every attribute that the policy defines, its source or the reason why it is
-	// absent, sorted by name. It is only for display and not part of a claim's recorded persona.
+	// absent, sorted by name. It is only for display and is not recorded with a claim's persona.
 	AttributeSources []AttributeSource `json:"-"`
 }
 
-// IsBandwidth reports whether the persona represents link bandwidth: claims take amounts of its only counter, and
-// nothing is attached. It returns false for a nil persona.
+// IsBandwidth reports whether the persona represents link bandwidth: claims take amounts from its only counter, and no
+// device is attached. It returns false for a nil persona.
 func (p *Persona) IsBandwidth() bool { return p != nil && !p.Exclusive && p.LinkBandwidth != nil }
 
 // AttributeSource is the source of an attribute that a policy defines for a device.
 type AttributeSource struct {
 	Name resourceapi.QualifiedName
-	// Source is the field in the exposure, for example attributesByPCIAddress[0000:18:00.0].
+	// Source is the exposure field that defines the attribute, for example attributesByPCIAddress[0000:18:00.0].
 	Source string
-	// Absent is the reason why the device lacks the attribute; empty if the device has it.
+	// Absent is the reason why the device does not have the attribute; it is empty if the device has the attribute.
 	Absent string
 }
 
 // Capacity is a counter of a persona.
 type Capacity struct {
-	// Name is the name in the policy, without a domain.
+	// Name is the counter name from the policy, without a domain.
 	Name  string
 	Value resource.Quantity
 	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. In exclusive personas,
@@ -87,7 +87,7 @@ type Capacity struct {
 // Outcome is the result of one policy for one device.
 type Outcome string
 
-// The outcomes.
+// These are the possible outcomes of a policy.
 const (
 	// Exposes: the policy wins and gives the device an entry.
 	Exposes Outcome = "exposes"
@@ -120,14 +120,14 @@ func (r Reason) String() string {
 	return fmt.Sprintf("policy %s: %s: %s", r.Policy, r.Outcome, r.Message)
 }
 
-// Problem is a problem that an administrator should fix.
+// Problem is a problem with a policy or a device that an administrator should fix.
 type Problem struct {
-	// Policy is the name of the policy, or empty if the problem does not concern a policy.
+	// Policy is the name of the policy; it is empty if the problem does not concern a policy.
 	Policy string
-	// Device is the name of the device, or empty if the problem does not concern a device.
+	// Device is the name of the device; it is empty if the problem does not concern a device.
 	Device  string
 	Message string
-	// Remark is true for a hint to the author of a policy that does not affect which devices are offered.
+	// Remark is true for a hint to the author of a policy that has no effect on which devices are offered.
 	Remark bool `json:",omitempty"`
 }
 

@@ -11,12 +11,13 @@ const (
 	forAttribute
 )
 
-// expressions compiles the expressions in stored policies. It compiles each text once and reuses the results of the
-// previous decision. A result depends only on the text and its purpose. Only the results that a decision has used are
-// kept for the next decision, so that expressions from changed or deleted policies do not accumulate.
+// expressions compiles the expressions in stored policies. Each expression is compiled once, and the result is reused
+// from the previous decision. A result depends only on the text of an expression and its purpose. Only results that
+// were used for a decision are kept for the next one, so that expressions from changed or deleted policies do not
+// accumulate.
 type expressions struct{ before, used map[written]compiled }
 
-// written is the text of an expression in a policy, together with its purpose.
+// written identifies an expression in a policy by its text and its purpose.
 type written struct {
 	text    string
 	purpose purpose
@@ -27,7 +28,7 @@ type compiled struct {
 	err      error
 }
 
-// compile compiles a stored expression with the function compile or compileAttribute, depending on its purpose.
+// compile compiles a stored expression, using compile or compileAttribute depending on its purpose.
 func (x *expressions) compile(text string, use purpose) (selector, error) {
 	key := written{text, use}
 	found, known := x.used[key]

@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// Expressions that were compiled for the previous decision are reused, and unused expressions are dropped.
+// Expressions compiled for the previous decision are reused, and unused expressions are dropped.
 func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	first := &expressions{used: map[written]compiled{}}
 	for _, use := range []purpose{forSelector, forAttribute} {

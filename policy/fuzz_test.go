@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck checks that nodes accept every policy that Check accepts, that the API server accepts the results of its
-// expressions, and that completing an expression for a class a second time does not change it.
+// FuzzCheck checks that nodes accept every policy that Check accepts, that the API server accepts the attributes that
+// its expressions yield, and that completing a class expression a second time does not change it.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

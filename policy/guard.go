@@ -21,10 +21,10 @@ type access struct {
 	computed bool
 }
 
-// walk collects the attributes that an expression reads without a guard, in the order of their first access and without
-// duplicates, as well as comparisons with literals of other types. In CEL, reading an attribute that a device does not have is
-// an error. The following forms absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
-// and .?x.
+// walk collects the attributes that an expression reads without a guard, in order of first access and without
+// duplicates, as well as comparisons with literals of other types. In CEL, reading an attribute that a device does not
+// have is an error. The following forms avoid this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ?
+// f(x) : other, and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
@@ -38,7 +38,7 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 // present is the set of accessed fields that are known to exist.
 type present map[access]bool
 
-// scope maps each variable that cel.bind binds to its expression.
+// scope maps each variable bound by cel.bind to its expression.
 type scope map[string]ast.Expr
 
 type walker struct {
@@ -47,21 +47,21 @@ type walker struct {
 	found      map[access]bool
 	mismatches []error  // see CheckTypes
 	mentioned  []access // all accesses and presence tests, guarded or not, with duplicates
-	// offsets contains the positions of expressions in the text, by expression ID.
+	// offsets maps expression IDs to positions in the text.
 	offsets map[int64]ast.OffsetRange
 }
 
-// unguardedReading is a place at which an expression reads an attribute that may be absent.
+// unguardedReading is a place where an expression reads an attribute that may be absent.
 type unguardedReading struct {
 	access access
 	expr   ast.Expr
 }
 
-// walk collects the unguarded accesses in e, given that the accesses in known are present.
+// walk collects the unguarded accesses in e, assuming that the attributes in known are present.
 //
 // For example, in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500, the
-// left side implies that the mtu is present, so the access on the right side is not in the list. Without the left side,
-// it would be in the list.
+// left side implies that the mtu is present, so the access on the right side is not added to the list. Without the left
+// side, it would be.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	if a, ok := mentionOf(e, vars); ok {
 		w.mentioned = append(w.mentioned, a)
@@ -92,8 +92,8 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	}
 }
 
-// walkCall walks a call. An error in an operand of && is irrelevant if another operand is false, and an error in an
-// operand of || is irrelevant if another operand is true, regardless of their order.
+// walkCall walks a call. Regardless of the order of operands, an error in one operand of && does not matter if another
+// operand is false, and an error in one operand of || does not matter if another operand is true.
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
@@ -132,7 +132,7 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.IterRange(), known, vars)
 	w.walk(c.AccuInit(), known, vars)
 	inside := maps.Clone(vars)
-	// A loop variable hides a bound variable with the same name.
+	// A loop variable shadows a bound variable with the same name.
 	delete(inside, c.IterVar())
 	delete(inside, c.IterVar2())
 	if isBind(c) {
@@ -144,12 +144,12 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 }
 
 // isBind reports whether a comprehension is the expansion of cel.bind(name, value, body), which loops over an empty
-// list: the value is the initial accumulator, and the body is the result.
+// list: value is the initial accumulator, and body is the result.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
 
-// resolve returns the expression to which cel.bind binds a variable. It returns other expressions unchanged.
+// resolve returns the expression bound by cel.bind if e is a bound variable. It returns any other expression unchanged.
 func resolve(e ast.Expr, vars scope) ast.Expr {
 	if e.Kind() == ast.IdentKind {
 		if bound, ok := vars[e.AsIdent()]; ok {
@@ -191,8 +191,8 @@ func implied(e ast.Expr, truth bool, vars scope) present {
 	return present{}
 }
 
-// combine returns the attributes that the operands imply. If together is true, all operands have the truth value, so
-// every attribute that any of them implies is present. Otherwise, only the attributes that all of them imply are
+// combine returns the attributes implied by the operands. If together is true, all operands have the given truth value,
+// so every attribute implied by any of them is present. Otherwise, only the attributes implied by all of them are
 // present.
 func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	result := implied(operands[0], truth, vars)
@@ -207,7 +207,7 @@ func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	return result
 }
 
-// accessOf returns the attribute or capacity that e directly reads and whose absence would be an error.
+// accessOf returns the attribute or capacity that e itself reads and that causes an error if it is absent.
 func accessOf(e ast.Expr, vars scope) (access, bool) {
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
 		domain, ok := domainOf(e.AsSelect().Operand(), vars)
@@ -223,7 +223,7 @@ func accessOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok
 }
 
-// mentionOf returns the attribute or capacity that e directly reads or, like has() and .?, tests for presence.
+// mentionOf returns the attribute or capacity that e itself reads or, as with has() and .?, tests for presence.
 func mentionOf(e ast.Expr, vars scope) (access, bool) {
 	var operand ast.Expr
 	id, literal := "", true

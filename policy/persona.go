@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// personas returns the entries that a valid expose policy gives a device: one entry, or two if the policy has both
-// exclusive and shared plugins. All entries have the same attributes.
+// personas returns the entries that a valid expose policy defines for a device: one entry, or two if the policy has
+// both exclusive and shared plugins. All entries have the same attributes.
 func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []Persona {
 	entries := withoutAttributes(p)
 	for i := range entries {
@@ -21,8 +21,8 @@ func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []P
 	return entries
 }
 
-// withoutAttributes returns the entries without their attributes. It separates the exclusive plugins from the shared
-// ones: a single entry cannot offer both, since an entry can be allocated either once or several times.
+// withoutAttributes returns the entries without their attributes. Exclusive and shared plugins get separate entries,
+// since a single entry can be allocated either once or multiple times, but not both.
 func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	e := p.Spec.Exposure
 	if !e.AllowMultipleAllocations {
@@ -65,7 +65,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		c := e.Capacity[counter]
 		request := requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter)
 		if exclusive && e.AllowMultipleAllocations {
-			request = nil // the request policy applies to shared plugins; exclusive plugins take the whole counter
+			request = nil // the request policy is for shared plugins; exclusive plugins take the whole counter
 		}
 		entry.Capacity = append(entry.Capacity,
 			Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
@@ -73,8 +73,8 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 	return entry
 }
 
-// consumption returns the amount of each counter that the plugins consume. In a valid policy, all plugins consume the
-// same amounts.
+// consumption returns the amounts that the plugins consume, by counter. In a valid policy, all plugins consume the same
+// amounts.
 func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for _, plugin := range plugins {
@@ -85,7 +85,7 @@ func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	return amounts
 }
 
-// requestPolicy converts a request policy. If it has no default, the consumption per allocation becomes the default.
+// requestPolicy converts a request policy. If there is no default, the consumption per allocation becomes the default.
 func requestPolicy(
 	p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string,
 ) *resourceapi.CapacityRequestPolicy {

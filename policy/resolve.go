@@ -14,17 +14,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Node is the node for which a decision is made.
+// Node describes the node for which a decision is made.
 type Node struct {
 	Name   string
 	Labels map[string]string
 }
 
 // Resolve decides how each device on the node is offered. A device is hidden if any exclude policy matches it, or if no
-// policy matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the
-// highest priority gives the device an entry; if several policies have the same priority, the first policy by name
-// does. An expose policy that is invalid, or whose expression fails for a device, does not match the device; an exclude
-// policy whose expression fails for a device hides it. Resolve does not modify its arguments.
+// expose policy matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with
+// the highest priority defines the device's entry; if several policies have the same priority, the policy whose name
+// sorts first wins. An expose policy that is invalid, or whose expression fails for a device, does not match the
+// device; an exclude policy whose expression fails for a device hides the device. Resolve does not modify its
+// arguments.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
@@ -33,13 +34,13 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 	return decision
 }
 
-// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: while policies do not
-// change, compilation would otherwise be much of the work. The zero value is ready to use. A Resolver must not be used
-// concurrently.
+// Resolver makes a series of decisions, reusing the compiled expressions from the previous decision. Without this
+// reuse, much of the time would be spent on compiling policies that have not changed. The zero value is ready to use. A
+// Resolver must not be used concurrently.
 type Resolver struct{ last map[written]compiled }
 
-// Resolve is like the function Resolve, but stops when ctx is done. In this case, it does not return a partial
-// decision, since that would withdraw devices.
+// Resolve is like the function Resolve, but stops when ctx is done. In that case, it returns an error rather than a
+// partial decision, which would withdraw devices.
 func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
 ) (Decision, error) {
@@ -78,10 +79,10 @@ type rule struct {
 	// invalid is the reason why an expose policy has no effect.
 	invalid  error
 	selector selector
-	// broken is the reason why there is no usable selector.
+	// broken is the error if the policy has no usable selector.
 	broken   error
 	problems []Problem
-	// evaluationFailed is true once a problem has been recorded for an expression that failed on a device.
+	// evaluationFailed is true once a problem has been recorded for a device on which the expression failed.
 	evaluationFailed bool
 	// attributes are the attributes that the policy adds.
 	attributes attributeRules
@@ -147,16 +148,17 @@ type answer struct {
 	err     error
 }
 
-// Limits on the cost of expressions for each scan of a node's devices, in CEL units. A CPU evaluates about 20,000
-// units per millisecond. All policies share readingCost, but each policy has at least evaluationShare for every device.
+// These are the limits on the cost of expressions, in CEL units, for each scan of a node's devices. A CPU evaluates
+// about 20,000 units per millisecond. All policies share readingCost, but each policy is granted at least
+// evaluationShare for every device.
 const (
 	readingCost     = 20_000_000
 	evaluationShare = 100
 )
 
 // evaluate evaluates every rule's expression for every device, and returns the results by device and then by rule. This
-// is most of the work of Resolve. It only uses one CPU, since nodes exist to run pods. If a rule has used up its share
-// of the cost, it fails for the remaining devices.
+// is most of the work in Resolve. It deliberately uses only one CPU, since the purpose of a node is to run pods. Once a
+// rule has used up its share of the cost limit, it fails for the remaining devices.
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
@@ -164,7 +166,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			asking++
 		}
 	}
-	// Each policy has its own share, so that one author's expensive policy does not make other policies fail.
+	// Each policy has its own share, so that one expensive policy does not cause other policies to fail.
 	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
 	spent := make([]uint64, len(rules))
 	answers := make([][]answer, len(devices))
@@ -192,8 +194,9 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// unknownName returns the error from an evaluation. If the expression reads an attribute that no device has, it returns
-// the error from the validation instead, since a policy that follows the advice in CEL's message would select nothing.
+// unknownName returns the error from an evaluation. If the expression reads an attribute that no device has,
+// unknownName returns the error from validation instead: a policy that followed the advice in CEL's message would not
+// select anything.
 func (r *rule) unknownName(err error) error {
 	if err == nil {
 		return nil
@@ -220,7 +223,7 @@ func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
-// decide makes the decision for one device. The rules are sorted by name, and answers are in the same order.
+// decide makes the decision for one device. The rules are sorted by name, and answers has the same order.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int
@@ -263,9 +266,8 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 	return decision
 }
 
-// warnOfNodeTraffic records a remark about a device that a claim could get exclusively even though the node needs it.
-// Only a policy can hide such a device. If no policy does, the driver rejects the attachment when the pod starts
-// (discovery.Busy).
+// warnOfNodeTraffic records a remark if a claim could get exclusive use of a device that the node needs. The device is
+// only hidden if a policy hides it. Otherwise, the driver rejects the attachment when the pod starts (discovery.Busy).
 func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
 		return
@@ -277,7 +279,7 @@ func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 			access{domain: v1alpha1.AttributeDomain, id: "defaultRoute"}.field(".") + " to the expression"})
 }
 
-// outrankedBy explains why one of two policies with the same suffix wins, and how to make the other one win.
+// outrankedBy explains why one of two policies with the same suffix wins, and how to let the other one win.
 func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 	if winner.Spec.Priority > p.Spec.Priority {
 		return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q, and priority %d against %d; give this one a "+
@@ -288,8 +290,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		"this one a higher priority or another suffix", winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide reports whether the policy matches a device, and why. Even if the policy matches, another matching expose
-// policy with a higher priority may take precedence.
+// decide reports whether the policy matches a device, and why. A policy that matches may still lose to another matching
+// expose policy with a higher priority.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

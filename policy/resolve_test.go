@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// facts returns the facts about a node with a NIC and a bridge.
+// facts returns facts about a node with a NIC and a bridge.
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
@@ -25,7 +25,7 @@ func facts() discovery.Facts {
 	}}
 }
 
-// policies parses specs that are keyed by policy name.
+// policies parses policy specs, keyed by policy name.
 func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -51,7 +51,7 @@ func exclude(expression string) string {
 	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", expand(expression))
 }
 
-// brief returns a line without the part added by the expression compiler.
+// brief returns a line without the text that the expression compiler adds.
 func brief(line fmt.Stringer) string {
 	s, _, _ := strings.Cut(line.String(), ": compilation failed")
 	s, _, _ = strings.Cut(s, ". consider")
@@ -221,7 +221,7 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// keys returns sorted names.
+// keys returns the sorted attribute names.
 func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
 	var names []string
 	for _, n := range stdslices.Sorted(maps.Keys(attributes)) {
@@ -230,7 +230,7 @@ func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) 
 	return names
 }
 
-// Policy validation rejects exactly the names in the vocabulary.
+// Policy validation rejects exactly the attribute names in the vocabulary.
 func TestDiscoveredNames(t *testing.T) {
 	want := []string{"exposurePolicy", "supportedCNIs"}
 	for _, n := range keys(policy.Attributes(discovery.Device{})) {
@@ -244,7 +244,7 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-// Policies can request exactly the attributes that are published on request.
+// Policies can only request attributes that are published on request, and can request all of them.
 func TestRequestableNames(t *testing.T) {
 	var want []string
 	for _, n := range policy.PublishedOnRequest() {
@@ -256,7 +256,7 @@ func TestRequestableNames(t *testing.T) {
 	}
 }
 
-// A missing property is absent rather than empty: two devices must not match just because both lack it.
+// A missing property is absent rather than empty: two devices must not match just because neither of them has it.
 func TestPublished(t *testing.T) {
 	sorted := func(names ...[]resourceapi.QualifiedName) []string {
 		var list []string
@@ -308,7 +308,7 @@ func TestPublished(t *testing.T) {
 }
 
 // If a claim could get exclusive use of a device that the node needs for its own traffic, there is a remark, since the
-// pod would not start. There is no remark for shared devices, which stay on the node.
+// pod would fail to start. There is no remark for shared devices, which stay on the node.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()
 	node.Devices[1].DefaultRoute = true

@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// A Resolver makes the same decisions as a new Resolver, regardless of its previous decisions.
+// A Resolver makes the same decisions as a new Resolver, regardless of the decisions it has made before.
 func TestAResolverDecidesLikeANewOne(t *testing.T) {
 	const (
 		all   = "selector: {cel: 'true'}" + exposed
 		named = `selector: {cel: 'device.attributes["dra.networking"].ifName == "link0001"'}` + exposed
 		wrong = `selector: {cel: 'device.attributes["dra.networking"].ifName ='}` + exposed
-		// This policy contains the text of a selector as a computed attribute, which is compiled differently.
+		// This policy uses the text of a selector for a computed attribute as well, which is compiled differently.
 		both = "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}], " +
 			"computedAttributes: [{name: rail, cel: 'true'}]}"
 		idle = `selector: {cel: 'device.attributes["dra.networking"].pfName == "link0001"'}` + exposed

@@ -28,8 +28,8 @@ func newSelector(result dracel.CompilationResult) selector {
 	return selector{result, sync.OnceValues(func() (*walker, error) { return walk(result) })}
 }
 
-// evaluationCost limits the cost of evaluating a policy's expression once. For a class, Kubernetes allows a hundred
-// times as much for each device, but a policy is evaluated for every device on every change.
+// evaluationCost is the cost limit for a single evaluation of a policy's expression. For a class expression, Kubernetes
+// allows a hundred times as much per device, but policies are evaluated for every device on every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
 // compiler compiles an expression for one purpose.
@@ -44,11 +44,12 @@ func walkStored(expression string, compile compiler) (*walker, error) {
 	return s.walked()
 }
 
-// compile compiles a selector expression. New expressions may only use the features of the oldest supported API server;
+// compile compiles a selector expression. New expressions may only use features of the oldest supported API server;
 // stored expressions may also use newer features.
 //
 // Validation treats expressions as new, so that users cannot store an expression that an older API server or node
-// cannot compile. Nodes treat expressions as stored: an accepted expression must continue to work with an older driver.
+// cannot compile. Nodes treat expressions as stored, since an expression that has been accepted must continue to work
+// with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
 	result := compileAs(expression, dracel.Options{EnvType: &env})
 	if result.Error != nil {
@@ -63,8 +64,8 @@ func compileError(result dracel.CompilationResult, want string) error {
 		result.Error.Detail, want)
 }
 
-// compileAs compiles an expression with the cost limit that applies to all expressions in policies. It only estimates
-// the cost of new expressions, which can be rejected; nodes count the actual cost of evaluations.
+// compileAs compiles an expression with the cost limit that applies to all expressions in policies. The cost is only
+// estimated for new expressions, which can still be rejected; nodes count the actual cost of evaluations.
 func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
 	options.CostLimit = new(uint64(evaluationCost))
 	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
@@ -74,15 +75,15 @@ func compileAs(expression string, options dracel.Options) dracel.CompilationResu
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
-		// The compiler accepts an attribute on its own, since it does not know the attribute's type. Return an error in
-		// this case: in an exclude policy, an error hides the device, while "no match" would offer it.
+		// The compiler accepts a bare attribute, since it does not know the attribute's type. Return an error in this
+		// case: in an exclude policy, an error hides the device, whereas "no match" would offer it.
 		err = fmt.Errorf("cannot evaluate the expression: it returns %v (%s) instead of true or false", result.Value(),
 			result.Type().TypeName())
 	}
 	return result == types.True, cost, err
 }
 
-// evaluate returns the result of the expression for a device, and the cost.
+// evaluate returns the result of the expression for a device, and the cost of the evaluation.
 func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
 	cost = evaluationCost // used if the environment does not report a cost
@@ -117,13 +118,13 @@ func checkDiscovered(expression string, compile compiler) error {
 	return errors.Join(append(errs, checkTypes(expression, compile))...)
 }
 
-// classConditions is the maximum length, in bytes, of the conditions that a class adds before the expression from the
-// topology.
+// classConditions is the maximum length, in bytes, of the conditions that a class adds in front of the expression from
+// the topology.
 const classConditions = 256
 
-// CheckClassSelector returns the error in an expression for a device class. It performs the compilation and cost checks
-// of CheckSelector, and rejects unguarded accesses for which ClassExpression adds no guard: capacities, attributes that
-// policies add, and attributes that are only published on request.
+// CheckClassSelector returns the error in an expression for a device class. It performs the same compilation and cost
+// checks as CheckSelector, and rejects unguarded accesses for which ClassExpression does not add a guard: accesses to
+// capacities, to attributes that policies add, and to attributes that are only published on request.
 func CheckClassSelector(expression string) error {
 	if _, err := check(expression, compile); err != nil {
 		return err
@@ -185,12 +186,12 @@ func (a access) field(op string) string {
 	return fmt.Sprintf("device.%s[%q]%s%s", section, a.domain, op, a.id)
 }
 
-// errComputedName is the error for an expression that reads an attribute whose name is only known at evaluation time,
-// so that its presence cannot be checked beforehand.
+// errComputedName is the error for an expression with a computed attribute name: the name is only known during
+// evaluation, so the presence of the attribute cannot be checked beforehand.
 var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
 	"attributes[…][x]; write a literal, for example " + access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 
-// unknown returns the error for a policy's expression that reads an attribute or capacity that no device has.
+// unknown returns the error for an access to an attribute or capacity that no device has, in a policy's expression.
 func (a access) unknown() error {
 	switch {
 	case a.computed:
@@ -210,15 +211,14 @@ func (a access) unknown() error {
 		a.qualifiedName(), unless, a.field("."))
 }
 
-// misspelt returns the error for an expression that reads an attribute that is probably misspelled. unless is the
-// condition under which devices do have the attribute.
+// misspelt returns the error for an access to an attribute whose name is probably misspelled. unless is the condition
+// under which devices would have the attribute.
 func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
-// ClassRemarks returns remarks about attributes that are probably misspelled in a valid expression for a device class.
-// CheckClassSelector accepts a guarded access to a misspelled attribute, since a policy may add an attribute with any
-// name.
+// ClassRemarks returns remarks about attribute names that are probably misspelled in a valid class expression.
+// CheckClassSelector accepts guarded accesses to such attributes, since a policy may add an attribute with any name.
 func ClassRemarks(expression string) []string {
 	w, err := walkStored(expression, compile)
 	if err != nil {
@@ -237,8 +237,8 @@ func ClassRemarks(expression string) []string {
 	return remarks
 }
 
-// suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none. It
-// makes no suggestion for other domains, in which policies may add attributes.
+// suggestion returns the attribute that the author probably meant, in expression syntax, or "" if there is none. It
+// makes no suggestions for other domains, where policies may add attributes.
 func (a access) suggestion() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
 		a.domain != v1alpha1.AttributeDomain {
@@ -247,7 +247,7 @@ func (a access) suggestion() string {
 	return nearestField(a.id)
 }
 
-// unguarded returns the error for a class expression that reads an attribute that a device may lack.
+// unguarded returns the error for an access to an attribute that some devices may not have, in a class expression.
 func (a access) unguarded() error {
 	if a.computed {
 		return errComputedName
@@ -289,9 +289,9 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearestField returns the attribute in the vocabulary whose name is most similar to id, or "" if none is similar. The
-// driver's own domain takes precedence, because it comes first. For mtuu it returns the attribute mtu, and for vendr,
-// vendor.
+// nearestField returns the attribute in the vocabulary whose name is most similar to id, or "" if no name is similar.
+// The driver's own domain takes precedence, because it is searched first. For example, nearestField returns the
+// attribute mtu for mtuu, and vendor for vendr.
 func nearestField(id string) string {
 	var all []access
 	var ids []string

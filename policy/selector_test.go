@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// expand expands @x to the attribute x in the driver's domain.
+// expand replaces @x with an access to the attribute x in the driver's domain.
 func expand(expression string) string {
 	return strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
 }
@@ -109,7 +109,7 @@ func TestCheckClassSelector(t *testing.T) {
 	}
 }
 
-// A policy may add an attribute with any name, so a guarded access to a misspelled attribute only causes a remark.
+// A policy may add an attribute with any name, so a guarded access to a misspelled attribute only leads to a remark.
 func TestClassRemarks(t *testing.T) {
 	const remark = `no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean ` +
 		`device.attributes["dra.networking"].ifName?`
@@ -135,7 +135,7 @@ func TestClassRemarks(t *testing.T) {
 	}
 }
 
-// A class reads the same attributes of a device as a policy, regardless of the syntax that the author used.
+// A class reads the same attributes as a policy, regardless of the syntax that the author chose.
 func TestClassExpression(t *testing.T) {
 	const domain = `device.attributes["dra.networking"]`
 	for expression, want := range map[string]string{
@@ -175,8 +175,7 @@ func TestClassExpression(t *testing.T) {
 	}
 }
 
-// An expression selects the same devices in a class as in a policy, regardless of the syntax around each attribute
-// access.
+// An expression selects the same devices in a class as in a policy, however its attribute accesses are written.
 func TestClassExpressionMeansTheSame(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "a", Type: "nic", VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
@@ -238,7 +237,7 @@ func matches(
 	return match, err
 }
 
-// A literal of a different type is only rejected if it is certainly wrong.
+// A literal of a different type is only rejected if it is definitely wrong.
 func TestCheckTypes(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@mtu > "9000"`: `mtu is a number, compared with the string "9000": ` +

@@ -11,12 +11,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// variables contains the properties of a device that an expression can read.
+// variables contains the device properties that an expression can read.
 type variables map[string]any
 
 // variablesOf returns the variables for a device. With these variables, every expression has the same result as in the
-// scheduler's DeviceMatches, which creates new variables for each expression. Creating them would be most of the cost
-// of an evaluation.
+// scheduler's DeviceMatches, which creates new variables for each expression. Doing so here would account for most of
+// the cost of an evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}
@@ -39,7 +39,7 @@ func variablesOf(d *discovery.Device) variables {
 	}}
 }
 
-// domains contains the attributes or capacities of each domain. Every domain exists; an unknown domain is empty.
+// domains contains the attributes or capacities by domain. Every domain exists; an unknown domain is empty.
 type domains struct{ traits.Mapper }
 
 // Find returns the attributes or capacities in a domain.

@@ -62,8 +62,8 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
-// As in the scheduler, it is an error if an expression does not yield a boolean. Without the error, an exclude policy
-// with such an expression would not hide anything.
+// As in the scheduler, an expression that does not yield a boolean causes an error. Without the error, an exclude
+// policy with such an expression would not hide any devices.
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
 	for expression, want := range map[string]string{
@@ -86,7 +86,7 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	}
 }
 
-// For a device's published attributes, an expression has the same result in a class as in a policy: absent attributes
+// On a device's published attributes, an expression in a class has the same result as in a policy: absent attributes
 // neither change the result nor cause an error.
 func TestClassesSayWhatPoliciesSay(t *testing.T) {
 	devices := []discovery.Device{

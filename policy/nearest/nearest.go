@@ -1,7 +1,7 @@
-// Package nearest finds the word that a user probably meant, for use in messages that suggest a correction.
+// Package nearest finds the word that a user probably meant, so that error messages can suggest a correction.
 //
-// The rule of this package: all suggestions use it, so that policies, topologies, claims and commands treat a
-// misspelling in the same way. It has no vocabulary of its own.
+// The rule of this package: all suggestions use it, so that misspellings are handled in the same way in policies,
+// topologies, claims and commands. It has no vocabulary of its own.
 package nearest
 
 import "strings"
@@ -16,8 +16,8 @@ func Word(word string, known []string) string {
 	return ""
 }
 
-// Index returns the index of the word that [Word] returns, or -1 if there is none. Words that differ in at least half
-// of their characters are not considered, since short words, such as rack and mac, may be similar by chance.
+// Index returns the index of the word that [Word] returns, or -1 if there is none. Words that differ in half of their
+// characters or more are not considered: short words, such as rack and mac, may be similar by chance.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {
@@ -28,8 +28,8 @@ func Index(word string, known []string) int {
 	return best
 }
 
-// distance returns the number of characters to insert, delete, replace or swap with the next character in order to turn
-// one word into the other (optimal string alignment).
+// distance returns the number of edits that turn one word into the other: inserting, deleting or replacing a character,
+// or swapping two adjacent characters (optimal string alignment).
 func distance(a, b string) int {
 	previous, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
