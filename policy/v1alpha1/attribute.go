@@ -18,9 +18,9 @@ func (v AttributeValue) MarshalJSON() ([]byte, error) {
 	return []byte("null"), nil
 }
 
-// UnmarshalJSON reads a bare string, integer or boolean. For anything else, it sets no field, and Validate then rejects
-// the value. The resource definition cannot reject it, and one policy that fails to decode would make listing all
-// policies fail.
+// UnmarshalJSON reads a bare string, integer or boolean. For anything else, it sets no field and returns no error;
+// Validate then rejects the value. The CRD schema cannot reject such a value, and if a single policy failed to decode,
+// listing policies would fail altogether.
 func (v *AttributeValue) UnmarshalJSON(data []byte) error {
 	*v = AttributeValue{}
 	var value any

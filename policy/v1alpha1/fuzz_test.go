@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzValidate checks that every decodable policy is validated, that every error names a field and a reason, and that
-// accepted policies can be encoded, decoded and accepted again.
+// FuzzValidate checks that every policy that can be decoded can also be validated, that every error contains a field
+// and a reason, and that accepted policies are still accepted after encoding and decoding.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

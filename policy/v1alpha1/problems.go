@@ -15,7 +15,7 @@ func (p *problems) invalid(path *field.Path, value any, format string, args ...a
 	p.add(field.Invalid(path, value, fmt.Sprintf(format, args...)))
 }
 
-// duplicate and tooLong replace the library's messages with a reason and a remedy.
+// duplicate and tooLong replace the library's messages with ones that state a reason and a remedy.
 func (p *problems) duplicate(path *field.Path, value any, remedy string) {
 	err := field.Duplicate(path, value)
 	err.Detail = remedy
@@ -36,8 +36,8 @@ func (p *problems) tooMany(path *field.Path, count, limit int) {
 	}
 }
 
-// expression checks the length of a CEL expression; anything beyond that requires a compiler. example is an expression
-// of the same kind.
+// expression checks that a CEL expression exists and is not too long; all other checks require a compiler. example is
+// an expression for the same purpose.
 func (p *problems) expression(path *field.Path, text, example, remedy string) {
 	if strings.TrimSpace(text) == "" {
 		p.add(field.Required(path, "an expression over one device, for example "+example))

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Remarks returns a remark for each part of a valid policy whose effect may not be what the author expects, with an
-// alternative.
+// Remarks returns remarks about the parts of a valid policy whose effect may differ from what the author expects. Each
+// remark suggests an alternative.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
 	if p.Spec.Action == ActionExclude || e == nil {
@@ -29,9 +29,9 @@ func Remarks(p *DeviceExposurePolicy) []string {
 	return append(remarks, sharingRemarks(e)...)
 }
 
-// mixtureRemark warns that claims that share a device may get plugins that exclude each other: macvlan and ipvlan both
-// register the only receive handler of their parent (netdev_rx_handler_register). It is empty if claims cannot get such
-// plugins.
+// mixtureRemark warns that claims that share a device may request plugins that exclude each other: macvlan and ipvlan
+// both register the only receive handler of their parent (netdev_rx_handler_register). It returns "" if this cannot
+// happen.
 func mixtureRemark(e *Exposure) string {
 	shares := func(name string) bool {
 		return slices.ContainsFunc(e.SupportedCNIPlugins, func(p CNIPlugin) bool {
@@ -45,15 +45,15 @@ func mixtureRemark(e *Exposure) string {
 		"policy for each, with the same exclusionGroup"
 }
 
-// UnlimitedCounter is the counter that is published for shared devices if their policy has no capacity: the scheduler
-// must have something to count. Its value, UnlimitedShares, exceeds the number of pods on any node.
+// UnlimitedCounter is the counter that is published for shared devices if the policy defines no capacity, since the
+// scheduler must have something to count. Its value, UnlimitedShares, exceeds the number of pods on any node.
 const (
 	UnlimitedCounter = "shares"
 	UnlimitedShares  = 1_000_000
 )
 
-// UnlimitedRemark returns the remark on a policy that shares devices and has no capacity. The code that publishes the
-// devices uses the same text, so that users see the remark only once.
+// UnlimitedRemark returns the remark about a policy that shares devices without defining a capacity. The code that
+// publishes the devices uses the same text, so that users see the remark only once.
 func UnlimitedRemark() string {
 	return fmt.Sprintf("the number of claims that share a device is not limited: it is published with a counter %q of "+
 		"%d; add a counter to capacity to limit them", UnlimitedCounter, UnlimitedShares)
@@ -85,8 +85,8 @@ func sharingRemarks(e *Exposure) []string {
 }
 
 // bandwidthRemark lists the bandwidths in a valid exposure that no claim can get, and explains how to offer them. It
-// returns "" if all bandwidths are available. Kubernetes has no counters from which a claim takes a requested amount,
-// so ranges are reserved for later releases; linkBandwidth does not need such counters.
+// returns "" if claims can get all bandwidths. Kubernetes does not yet have counters from which a claim can take a
+// requested amount, so ranges are reserved for later releases; linkBandwidth does not need such counters.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// TestRemarks covers the remarks in this package. Tests of package policy run the corpus.
+// TestRemarks covers the remarks in this package. The corpus is covered by tests in package policy.
 func TestRemarks(t *testing.T) {
 	for exposure, want := range map[string]string{
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10"}}}, supportedCNIPlugins: [{name: ` +

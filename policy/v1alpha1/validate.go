@@ -17,7 +17,7 @@ const (
 	maxEntries      = 16 // for capacity, plugins and additional attributes
 )
 
-// Validate returns all errors in a policy except those in its CEL expression, which requires a compiler
+// Validate returns all errors in a policy except errors in expressions that only a CEL compiler can find
 // (policy.CheckSelector). Each error contains the field, the reason and the remedy.
 func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	spec, path := &policy.Spec, field.NewPath("spec")
@@ -91,7 +91,7 @@ func (p *problems) publish(names []string, path *field.Path) {
 	}
 }
 
-// sharing checks that the plugins' modes and the device's mode are compatible.
+// sharing checks that the plugins' modes are compatible with the device's mode.
 func (p *problems) sharing(e *Exposure, path *field.Path) {
 	exclusive, shared := false, false
 	for _, plugin := range e.SupportedCNIPlugins {
@@ -163,8 +163,8 @@ type amountOf struct {
 	amount Amount
 }
 
-// consumed checks the amount that one shared plugin consumes from one counter. The scheduler charges one default for a
-// device, regardless of which plugin will attach it.
+// consumed checks the amount that one shared plugin consumes from one counter. The scheduler charges a single default
+// per device, regardless of which plugin will attach the device.
 func (p *problems) consumed(
 	asked amountOf, counter string, capacity Capacity, first map[string]amountOf, location *field.Path,
 ) {
@@ -193,5 +193,5 @@ func isSuffix(s string) bool {
 	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
 }
 
-// pluginName matches a file name that needs no special handling.
+// pluginName matches file names that need no quoting or escaping.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)

@@ -13,7 +13,7 @@ import (
 
 const maxRows = 256 // in the attribute table
 
-// The fields in an exposure that set attributes.
+// These are the exposure fields that set attributes.
 const (
 	additionalAttributes   = "additionalAttributes"
 	computedAttributes     = "computedAttributes"
@@ -21,7 +21,7 @@ const (
 	resourceName           = "resourceName"
 )
 
-// attributes checks all attributes that the policy adds, regardless of how it adds them.
+// attributes checks all attributes that the policy adds, whichever field sets them.
 func (p *problems) attributes(e *Exposure, path *field.Path) {
 	before := len(p.list)
 	p.fixed(e.AdditionalAttributes, path.Child(additionalAttributes))
@@ -33,8 +33,8 @@ func (p *problems) attributes(e *Exposure, path *field.Path) {
 	}
 }
 
-// sources checks that each attribute is set by only one field, and checks the total number of attributes. A value that
-// another field overrides would be hard to find.
+// sources checks that no attribute is set by more than one field, and that there are not too many attributes in total.
+// If one field could override another, a wrong value would be hard to trace.
 func (p *problems) sources(e *Exposure, path *field.Path) {
 	sources := map[string]string{}
 	set := func(name, source string, location *field.Path) {
@@ -65,7 +65,7 @@ func (p *problems) sources(e *Exposure, path *field.Path) {
 	}
 }
 
-// resourceName checks that the name is valid both as an extended resource name and as an attribute.
+// resourceName checks that the name is valid both as the name of an extended resource and as an attribute value.
 func (p *problems) resourceName(name string, path *field.Path) {
 	if name == "" {
 		return
@@ -95,8 +95,8 @@ func (p *problems) computed(computed []ComputedAttribute, path *field.Path) {
 	}
 }
 
-// table checks the rows in the attribute table. An attribute must have the same type in all rows, because a claim's
-// constraint treats 1 and "1" as different.
+// table checks the rows of the attribute table. An attribute must have the same type in all rows, because constraints
+// in claims treat 1 and "1" as different values.
 func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 	p.tooMany(path, len(rows), maxRows)
 	taken := map[string]bool{}
@@ -131,10 +131,10 @@ func (p *problems) sameTypes(types map[string]string, attributes map[string]Attr
 	}
 }
 
-// ValidateNodeAttributes returns the problems in an attribute table that a node reports for its devices. The rules are
-// the same as for tables in policies, with three differences: a row may omit PCIAddress, names must not be in the
-// driver's domain, and strings must not be empty. Empty strings match each other, so two machines without a switch name
-// would seem to share a switch.
+// ValidateNodeAttributes returns the problems in a table of device attributes that a node reports. The rules are the
+// same as for tables in policies, with three differences: a row may omit PCIAddress, attribute names must not be in the
+// driver's domain, and strings must not be empty. Since empty strings match each other, two machines without a switch
+// name would appear to share a switch.
 func ValidateNodeAttributes(rows []PCIAddressAttributes, path *field.Path) field.ErrorList {
 	var p problems
 	p.tooMany(path, len(rows), maxRows)
@@ -159,7 +159,7 @@ func ValidateNodeAttributes(rows []PCIAddressAttributes, path *field.Path) field
 	return p.list
 }
 
-// typeName returns the type of the value with an article, or "" if the value has no type.
+// typeName returns the name of the value's type with an article, or "" if no value is set.
 func (v AttributeValue) typeName() string {
 	switch {
 	case v.String != nil:
@@ -172,7 +172,7 @@ func (v AttributeValue) typeName() string {
 	return ""
 }
 
-// pciAddress matches an address in the format used by sysfs. A domain may have more than four digits.
+// pciAddress matches an address in sysfs format. The domain may have more than four digits.
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$`)
 
 func (p *problems) fixed(attributes map[string]AttributeValue, path *field.Path) {

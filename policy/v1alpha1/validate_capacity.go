@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bandwidth is the counter that may have a request policy on exclusive devices. It is in Mbit/s.
+// Bandwidth is the counter, in Mbit/s, that may have a request policy even on exclusive devices.
 const Bandwidth = "bandwidth"
 
-// amounts checks that every amount can be used in calculations: Kubernetes accepts "1e1000000000" as a quantity, and
-// comparing it would use up all memory. For the same reason, out-of-range amounts are not printed.
+// amounts checks that every amount can be used in calculations. Kubernetes accepts "1e1000000000" as a quantity, but
+// comparing it would exhaust all memory. For the same reason, out-of-range amounts are not printed.
 func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 	before := len(p.list)
 	check := func(a *Amount, location *field.Path) {
@@ -56,7 +56,7 @@ func (r *RequestPolicy) each(path *field.Path, check func(*Amount, *field.Path))
 	}
 }
 
-// eachOfRange calls check for the amounts in a request policy's range, if any.
+// eachOfRange calls check for the amounts in the request policy's range, if it has one.
 func (r *RequestPolicy) eachOfRange(path *field.Path, check func(*Amount, *field.Path)) {
 	if r == nil || r.ValidRange == nil {
 		return
@@ -69,7 +69,7 @@ func (r *RequestPolicy) eachOfRange(path *field.Path, check func(*Amount, *field
 
 // inRange reports whether an amount is between 0 and 2^63-1. It checks the exponent before it does any arithmetic.
 func (a *Amount) inRange() bool {
-	const digits = 40 // in the exponent and in the number, far more than the range needs
+	const digits = 40 // limit for the exponent and the number, far beyond the range
 	q := a.DeepCopy().Quantity
 	decimal := q.AsDec()
 	if decimal.Scale() < -digits || decimal.Scale() > digits || decimal.UnscaledBig().BitLen() > 4*digits {
@@ -78,7 +78,7 @@ func (a *Amount) inRange() bool {
 	return q.Sign() >= 0 && q.CmpInt64(math.MaxInt64) <= 0
 }
 
-// capacities checks the counters in an exposure against the rules of the ResourceSlice API.
+// capacities checks the counters in an exposure against the rules for ResourceSlices.
 func (p *problems) capacities(e *Exposure, path *field.Path) {
 	p.tooMany(path, len(e.Capacity), maxEntries)
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
@@ -106,7 +106,7 @@ func (p *problems) capacities(e *Exposure, path *field.Path) {
 		}
 	}
 	if bandwidth, ok := e.Capacity[Bandwidth]; ok && !e.AllowMultipleAllocations {
-		// Each amount for an exclusive device is part of an entry's name or is consumed from a counter.
+		// For an exclusive device, each amount becomes part of an entry's name or is consumed from a counter.
 		bandwidth.each(path.Key(Bandwidth), func(q *Amount, location *field.Path) {
 			if q != nil && (q.Sign() == 0 && q != &bandwidth.Value || !isWhole(q)) { // zero already has an error
 				p.invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero")
@@ -141,13 +141,13 @@ func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
 	r.eachOfRange(path, whole)
 }
 
-// isYAMLBool reports whether a name is the result of parsing a YAML key such as n, or would be parsed as a boolean
-// unless it is quoted.
+// isYAMLBool reports whether a name may result from parsing an unquoted YAML key such as n, or would be parsed as a
+// boolean if it were not quoted.
 func isYAMLBool(name string) bool {
 	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
 
-// requestPolicy checks the amounts that one claim may take from a counter with the given value.
+// requestPolicy checks the amounts that a claim may take from a counter with the given value.
 func (p *problems) requestPolicy(r *RequestPolicy, value Amount, path *field.Path) {
 	before := len(p.list)
 	if r.ValidRange != nil && len(r.ValidValues) > 0 {
@@ -242,7 +242,7 @@ func (p *problems) onStep(amount Amount, r *ValidRange, path *field.Path) {
 	}
 }
 
-// isWhole reports whether an amount is a whole number. Value rounds up.
+// isWhole reports whether an amount is a whole number. It relies on Value, which rounds up.
 func isWhole(a *Amount) bool {
 	return a.CmpInt64(a.Value()) == 0
 }

@@ -1,8 +1,8 @@
-// Package corpus contains DeviceExposurePolicies for tests: valid policies, and for every rule an invalid policy with
+// Package corpus contains DeviceExposurePolicies for tests: valid policies and, for every rule, an invalid policy with
 // the component that rejects it and the expected message.
 //
-// The rule of this package: it contains only data. The tests of the CRD, the validation, the nodes and the webhook use the
-// same policies, so that a test fails if a component lacks a rule.
+// The rule of this package: it contains only data. The tests of the CRD, the validation, the nodes and the webhook use
+// the same policies, so that a test fails if a component does not implement a rule.
 package corpus
 
 import (
@@ -23,28 +23,28 @@ var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
 // Name is the name of every policy in the corpus.
 const Name = "corpus"
 
-// Case is one policy.
+// Case is a policy with the expected results.
 type Case struct {
 	// Name describes the policy.
 	Name string `json:"name"`
-	// Spec is the specification as written by its author.
+	// Spec is the policy's specification as its author wrote it.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of the error from the CRD for an invalid policy. It is empty if the CRD's schema and CEL
-	// rules cannot express the rule, so that only Go code rejects the policy.
+	// Definition is part of the error message from the CRD for an invalid policy. It is empty if the CRD's schema and
+	// CEL rules cannot express the rule, so that only Go code rejects the policy.
 	Definition string `json:"definition,omitempty"`
-	// Field, Reason and Fix are the field of the only error from the Go code, and parts of its message.
+	// Field is the field in the only error from the Go code; Reason and Fix are parts of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Undecodable is true if Go cannot decode the policy. An API server with the CRD never stores it.
+	// Undecodable is true if Go code cannot decode the policy. An API server with the CRD never stores such a policy.
 	Undecodable bool `json:"undecodable,omitempty"`
-	// Stored is the effect on nodes of an invalid policy that is stored anyway.
+	// Stored is the effect of an invalid policy on nodes if it is stored anyway.
 	Stored Stored `json:"stored,omitempty"`
-	// Remarks contains parts of the expected remarks on a valid policy, in order.
+	// Remarks contains parts of the remarks expected for a valid policy, in order.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// Stored is the effect on nodes of an invalid policy.
+// Stored is the effect of a stored invalid policy on nodes.
 type Stored string
 
 const (
@@ -52,16 +52,16 @@ const (
 	ExposesNothing Stored = ""
 	// HidesEverything is the effect of an exclude policy whose expression cannot be evaluated.
 	HidesEverything Stored = "hides everything"
-	// HidesMatches is the effect of an exclude policy that is invalid except for its expression.
+	// HidesMatches is the effect of an invalid exclude policy with a valid expression.
 	HidesMatches Stored = "hides matches"
-	// ExposesMatches is the effect of a policy that is only rejected when it is written.
+	// ExposesMatches is the effect of a policy that is only rejected on create or update.
 	ExposesMatches Stored = "exposes matches"
 )
 
 // Valid returns the valid policies.
 func Valid(t testing.TB) []Case { return read(t, "valid") }
 
-// Invalid returns the invalid policies, each of which breaks one rule.
+// Invalid returns the invalid policies. Each of them violates exactly one rule.
 func Invalid(t testing.TB) []Case { return read(t, "invalid") }
 
 func read(t testing.TB, folder string) []Case {
@@ -75,7 +75,7 @@ func (c Case) JSON(t testing.TB) []byte {
 	return cases.JSON(t, v1alpha1.GroupVersion().WithKind("DeviceExposurePolicy"), Name, c.Spec)
 }
 
-// Object returns the policy as unstructured data, which is what the API server validates.
+// Object returns the policy as unstructured data, which is the form that the API server validates.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
 	return cases.Object(t, c.JSON(t))

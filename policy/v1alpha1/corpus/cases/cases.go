@@ -1,7 +1,7 @@
 // Package cases reads test objects from embedded YAML files.
 //
-// The rule of this package: it does not depend on the kinds of the objects. Other fields of a case are defined by the
-// corpus.
+// The rule of this package: it does not depend on the kinds of the objects. Each corpus defines the other fields of its
+// cases.
 package cases
 
 import (
@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read returns the cases from all files that match a pattern. Each file contains a list of cases. Two cases with the
-// same name are an error.
+// Read returns the cases from all files that match a pattern. Each file contains a list of cases. Read fails the test
+// if two cases have the same name.
 func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case) string) []Case {
 	t.Helper()
 	paths, err := fs.Glob(files, pattern)
@@ -44,7 +44,7 @@ func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case)
 	return all
 }
 
-// JSON returns an object as a client would send it.
+// JSON returns an object as JSON, as a client would send it.
 func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.RawMessage) []byte {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -57,7 +57,7 @@ func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.Raw
 	return data
 }
 
-// Object returns an object as unstructured data, which is what the API server validates.
+// Object decodes an object into unstructured data, which is the form that the API server validates.
 func Object(t testing.TB, data []byte) map[string]any {
 	t.Helper()
 	var object map[string]any
