@@ -20,7 +20,7 @@ func fast(n int) []discovery.Device {
 const fastTiers = `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "100000", ` +
 	`requestPolicy: {default: "10000", validValues: ["10000", "25000", "50000"]}}}}`
 
-// orders calls visit once with every permutation of the values, which must be sorted.
+// orders calls visit exactly once for each distinct permutation of the values, which must be sorted.
 func orders(values []int64, visit func([]int64)) {
 	order := make([]int64, 0, len(values))
 	var next func(left []int64)
@@ -40,11 +40,11 @@ func orders(values []int64, visit func([]int64)) {
 	next(values)
 }
 
-// Regardless of the order in which claims arrive, each gets the smallest sufficient tier if the link has enough
-// bandwidth left, and is rejected otherwise. A claim without an amount (0) gets the smallest tier.
+// Regardless of the order in which claims arrive, each claim gets the smallest sufficient tier if the link has enough
+// bandwidth left, and is rejected otherwise. A claim that does not request an amount (0) gets the smallest tier.
 func TestTiersInEveryOrder(t *testing.T) {
 	for cluster, features := range clusters() {
-		if features.ListAttributes { // these features do not matter here
+		if features.ListAttributes { // not relevant for this test
 			continue
 		}
 		t.Run(cluster, func(t *testing.T) {
@@ -88,7 +88,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 	}
 }
 
-// Several requests in the same cycle or the same claim cannot exceed the limit either.
+// Multiple requests in the same cycle or in the same claim cannot exceed the limit either.
 func TestTiersInOneCycle(t *testing.T) {
 	result := build(t, fast(8), vf(fastTiers))
 	request := func(amounts ...int64) (wanted []wish) {
@@ -120,8 +120,8 @@ func TestTiersInOneCycle(t *testing.T) {
 	}
 }
 
-// Without tiers, every virtual function has a fixed share. A claim for at most this amount gets the share, and a claim
-// for more is rejected.
+// Without tiers, every virtual function has a fixed share. A claim for an amount up to this share gets the share, and a
+// claim for more is rejected.
 func TestSharesOfBandwidth(t *testing.T) {
 	result := build(t, fast(8), vf(vfExclusive))
 	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false,
@@ -140,8 +140,8 @@ func TestSharesOfBandwidth(t *testing.T) {
 	}
 }
 
-// A claim takes the number of shares that it requests, or one by default. The number is limited by the policy's limit
-// per claim and by the number of available shares.
+// A claim gets the number of shares that it requests, or one by default. The number is limited by the policy's limit
+// per claim and by the number of shares that are still available.
 func TestAmountsOfShares(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, passthroughPolicy))
 	for i, test := range []struct {

@@ -14,25 +14,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// bandwidthStep is the step, in Mbit/s, to which default bandwidth shares are rounded down.
+// bandwidthStep is the granularity, in Mbit/s, to which default bandwidth shares are rounded down.
 const bandwidthStep = 100
 
-// link is the bandwidth that the virtual functions of a physical function share.
+// link describes the bandwidth that a physical function's virtual functions share.
 type link struct {
 	// name is the name of the physical function's interface.
 	name discovery.IfName
-	// speed is 0 if it is unknown.
+	// speed is in Mbit/s; 0 if it is unknown.
 	speed int64
 	// functions is the number of virtual and scalable functions that share the bandwidth.
 	functions int64
-	// requests contains the bandwidth requests that the physical function's policies allow; nil if they define none.
+	// requests is the bandwidth capacity with the request policy from the physical function's policy; nil if there is
+	// none.
 	requests *policy.Capacity
-	// onRequest is the persona of a virtual function whose policy lets claims choose amounts of the bandwidth; nil if
-	// there is none. Functions then have no default share.
+	// onRequest is the persona of a virtual function whose policy lets claims choose how much bandwidth they take; nil
+	// if there is none. If it is set, functions have no default share.
 	onRequest *policy.Persona
 }
 
-// link returns the bandwidth that the domain's virtual functions share.
+// link returns the bandwidth shared by the domain's virtual functions.
 func (d conflictDomain) link() link {
 	l := link{name: d.name, functions: int64(len(d.vfs))}
 	if d.main == nil {
@@ -65,8 +66,8 @@ func (d conflictDomain) link() link {
 	return l
 }
 
-// share returns the default bandwidth of each function. A share of less than one step is not rounded. For example,
-// 25000 Mbit/s divided among 8 functions results in 3100 for each function, not 3125.
+// share returns the default bandwidth of each function. Shares of at least one step are rounded down to a multiple of
+// the step. For example, dividing 25000 Mbit/s among 8 functions yields 3100 for each function, not 3125.
 func (l link) share() int64 {
 	if l.functions == 0 || l.onRequest != nil {
 		return 0
@@ -78,7 +79,7 @@ func (l link) share() int64 {
 	return share - share%bandwidthStep
 }
 
-// declared returns the bandwidth that a persona's policy defines, or nil if it defines none.
+// declared returns the bandwidth that the persona's policy defines, or nil if it defines none.
 func declared(p policy.Persona) *policy.Capacity {
 	i := stdslices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
 	if i < 0 {
@@ -87,10 +88,10 @@ func declared(p policy.Persona) *policy.Capacity {
 	return &p.Capacity[i]
 }
 
-// bandwidthOnRequest returns the persona from which claims take amounts of the link's bandwidth, or none if no policy
-// for the link's functions requests such a persona, or if the link is too slow. Functions with a fixed amount consume
-// the counter bandwidth, which this persona consumes in full. Therefore, the two never account for the same link at the
-// same time.
+// bandwidthOnRequest returns the persona from which claims take amounts of the link's bandwidth. It returns none if no
+// policy for the link's functions requests such a persona, or if the link is too slow or its speed is unknown.
+// Functions with a fixed amount consume the bandwidth counter, and this persona consumes that counter in full.
+// Therefore, a link's bandwidth is never accounted for in both ways at the same time.
 func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona {
 	if l.onRequest == nil {
 		return nil
@@ -145,17 +146,17 @@ func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona 
 			policy.Type: text(v1alpha1.TypeBandwidth), policy.PFName: text(string(l.name))}}}
 }
 
-// isOnRequest reports whether claims take amounts of a physical function's bandwidth, given its entries.
+// isOnRequest reports whether claims take amounts of a physical function's bandwidth; main contains its entries.
 func isOnRequest(main []Entry) bool {
 	return stdslices.ContainsFunc(main, func(e Entry) bool { return e.Persona.IsBandwidth() })
 }
 
-// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers in a
-// request policy, or a single amount. If no request policy defines a default, the whole amount is offered, as for any
-// capacity without a request policy.
+// bandwidths returns the bandwidth amounts offered for an exclusive persona of a virtual function: the tiers in a
+// request policy, or a single amount. If no request policy defines a default, the single amount is the whole value, as
+// for any capacity without a request policy.
 //
 // For example, with the valid values 1000 and 10000, each virtual function has two entries, and claims can hold at most
-// one of them. The scheduler allocates the smaller entry that satisfies a request.
+// one of them. The scheduler allocates the smallest entry that satisfies a request.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -172,9 +173,9 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 	return []resource.Quantity{c.Value}, false
 }
 
-// functionEntries returns the entries of a virtual function, each with the bandwidth that it consumes on the link. For
-// an exclusive entry, the bandwidth is also a capacity, so that the scheduler can match requests against it. A persona
-// with tiers has an entry for each tier, in ascending order.
+// functionEntries returns the entries for a virtual function, each with the bandwidth that it consumes on the link. In
+// an exclusive entry, the bandwidth is also published as a capacity, so that the scheduler can match requests against
+// it. A persona with tiers has one entry per tier, in ascending order.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
 	for _, p := range b.attachable(vf.Device, inOrder(vf.Personas)) {
@@ -200,7 +201,7 @@ func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision)
 	return b.withinSpeed(pool, l, entries)
 }
 
-// withBandwidth returns the capacities with the given amount of bandwidth, sorted by name. A zero amount is omitted.
+// withBandwidth returns the capacities with the bandwidth set to an amount, sorted by name. A zero amount is omitted.
 func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []policy.Capacity {
 	changed := stdslices.DeleteFunc(stdslices.Clone(capacities),
 		func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -211,20 +212,19 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 	return changed
 }
 
-// heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of the allocation,
-// regardless of the function's current share. This amount must stay published, since the scheduler counts the published
-// amount.
+// heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of allocation, regardless
+// of the function's current share. This amount must stay published, since the scheduler adds up published amounts.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
 
-// setBandwidth sets the bandwidth that the entries of a virtual function consume on the link. Shared entries that may
-// be held concurrently and for which no bandwidth is defined split the function's share, so that their sum does not
-// exceed it.
+// setBandwidth sets the bandwidth that a virtual function's entries consume on the link. Shared entries that may be
+// held concurrently and that have no defined bandwidth split the function's share, so that their sum does not exceed
+// it.
 //
-// Amounts that claims hold take precedence, since the sum of the published amounts must match the sum that the
-// scheduler has counted.
+// Amounts held by claims take precedence, since the sum of the published amounts must match the sum that the scheduler
+// has counted.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -241,9 +241,9 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	}
 }
 
-// withinSpeed omits entries that no claim could get because they need more than the speed of the link. If an entry of a
-// function is allocated, withinSpeed keeps all entries of the function, so that the consumption of the allocated entry
-// does not change.
+// withinSpeed omits entries that no claim could get because they need more bandwidth than the link has. If any entry of
+// a function is allocated, withinSpeed keeps all of the function's entries, so that the consumption of the allocated
+// entry does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries
@@ -265,9 +265,9 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
-// mostBandwidth returns the maximum bandwidth that the entries of a virtual function can consume concurrently: the
-// bandwidth of one exclusive entry, or of all shared entries without a group plus one entry from each group. The result
-// is capped at limit, so that sums do not overflow.
+// mostBandwidth returns the maximum bandwidth that a virtual function's entries can consume concurrently: the bandwidth
+// of one exclusive entry, or of all shared entries without a group plus one entry from each group. The result is capped
+// at limit, so that sums do not overflow.
 func mostBandwidth(entries []Entry, limit int64) int64 {
 	exclusive, shared := int64(0), int64(0)
 	groups := map[string]int64{}
@@ -288,11 +288,13 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 	return min(max(exclusive, shared), limit)
 }
 
-// budget returns the bandwidth counter. There is no counter if no entry consumes bandwidth. There is also none if the
-// counter would never reject anything, because the default shares never add up to more than the link and claims take no
-// amounts of its bandwidth. The counter's value is the speed of the link, but at least the amount that claims hold,
-// since a lower value would block the whole pool. After an edit to a policy, claims may hold entries of a function that
-// now exclude each other. Therefore, the held amount applies if it exceeds the amount that could be held now.
+// budget returns the bandwidth counter. It returns none if no entry consumes bandwidth, or if the counter could never
+// reject anything: the functions cannot consume more than the link's speed, the physical function is not offered
+// exclusively, and claims do not take amounts of its bandwidth. Features.CountBandwidth overrides the second condition.
+// The counter's value is the link's speed or, if it is greater, the amount that claims hold, since a lower value would
+// block the whole pool. After a policy has been edited, claims may hold entries of a function that now exclude each
+// other. Therefore, if the amount held for a function exceeds the amount that could be allocated now, the held amount
+// counts.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1

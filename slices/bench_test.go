@@ -13,8 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// big returns a node with n virtual functions, at most 128 for each physical function, and the policies of a typical
-// node.
+// big returns a node with n virtual functions, up to 128 per physical function, and the policies of a typical node.
 func big(n int) ([]discovery.Device, []string) {
 	var devices []discovery.Device
 	for i := 0; n > 0; i++ {
@@ -67,9 +66,9 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate measures the scheduler's cost for one node and a pod with one virtual function, which is published
-// once or in two bandwidth tiers. On a free node, the function is in the first pool; on the other node, all functions
-// except the last one in the last pool are in use.
+// BenchmarkAllocate measures how long the scheduler takes to process one node for a pod with one virtual function. Each
+// virtual function is published either once or in two bandwidth tiers. On the free node, the allocated function is in
+// the first pool; on the other node, all functions are in use except the last one in the last pool.
 func BenchmarkAllocate(b *testing.B) {
 	for _, kind := range []string{"whole", "tiers"} {
 		for _, where := range []string{"first", "last"} {
@@ -92,7 +91,7 @@ func BenchmarkAllocate(b *testing.B) {
 	}
 }
 
-// allocateOne repeatedly allocates one entry for a virtual function.
+// allocateOne allocates an entry for a virtual function in each iteration of the benchmark.
 func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) {
 	s := newScheduler(b, result)
 	taken := map[discovery.IfName]draslices.Entry{} // the first entry of each function

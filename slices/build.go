@@ -15,47 +15,50 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Features describes the capabilities of the node and its configured options.
+// Features describes the capabilities of the cluster and the node, and the driver's options.
 type Features struct {
 	// CNIBinaries contains the file names of the CNI plugins that are installed on the node. Other plugins are not
-	// published: a pod that needs one of them would be scheduled to this node and never start.
+	// published: a pod that needs one of them would be scheduled to this node but never start.
 	CNIBinaries sets.Set[string]
-	// UnusableCNIs contains CNI plugins that cannot work on the node, each with the missing prerequisite and a
-	// suggested fix. These plugins are not published either.
+	// UnusableCNIs maps each CNI plugin that cannot work on the node to the missing prerequisite and a suggested fix.
+	// These plugins are not published either.
 	UnusableCNIs map[string]string
-	// MovingCNIs contains the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
+	// MovingCNIs contains the CNI plugins that move a device into the pod, which the kernel cannot do for bridges and
+	// bonds.
 	MovingCNIs sets.Set[string]
-	// StackingCNIs contains the CNI plugins that create a macvlan or ipvlan on the device, which must be Ethernet.
+	// StackingCNIs contains the CNI plugins that create a macvlan or ipvlan on top of the device, which must be
+	// Ethernet.
 	StackingCNIs sets.Set[string]
-	// PCIAddressCNIs contains the CNI plugins that find a device only by its PCI address. They cannot distinguish
-	// several interfaces of one PCI function.
+	// PCIAddressCNIs contains the CNI plugins that only find a device by its PCI address. They cannot distinguish
+	// between several interfaces of one PCI function.
 	PCIAddressCNIs sets.Set[string]
-	// ListAttributes publishes the CNI plugins of an entry as a list, policy.SupportedCNIs, instead of as a boolean for
-	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler in the cluster;
-	// older versions reject the slices.
+	// ListAttributes publishes the CNI plugins of an entry as a single list, policy.SupportedCNIs, instead of as one
+	// boolean per plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler in the
+	// cluster; older versions reject the slices.
 	ListAttributes bool
-	// CompatibilityGroups separates the entries of a device by compatibility groups instead of by counters that mirror
-	// each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler in the
-	// cluster: an API server without the feature drops the groups, so that nothing keeps the entries apart.
+	// CompatibilityGroups enforces the exclusions between a device's entries with compatibility groups instead of
+	// counters that mirror each other. It requires the feature DRADeviceCompatibilityGroups in every API server and
+	// scheduler in the cluster: an API server without the feature drops the groups, so that nothing keeps the entries
+	// apart.
 	CompatibilityGroups bool
 	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed the link's bandwidth.
-	// This is necessary for slices in which a claim may request more than a share.
+	// This is necessary for slices that allow a claim to request more than a share.
 	CountBandwidth bool
-	// Held contains the entries that claims hold, as they were published when their claims were prepared. Their
-	// bandwidth and their exclusions are kept, so that nothing changes for a claim in use. The counters that implement
-	// this may change, since the scheduler adds up the current consumption of the entries.
+	// Held contains the entries that claims hold, as published when the claims were prepared. Their bandwidth and their
+	// exclusions are preserved, so that nothing changes for a claim in use. The counters that implement this may
+	// change, since the scheduler adds up the current consumption of the entries.
 	Held map[EntryID]Holding
 }
 
-// Working returns those of the given CNI plugins that can work on the node, in the same order.
+// Working returns the given CNI plugins that can work on the node, in the same order.
 func (f *Features) Working(plugins []string) []string {
 	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
 		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""
 	})
 }
 
-// WhyNoneWorks returns the reason why none of the CNI plugins in a policy can work on the node, so that no DeviceClass
-// selects the devices that are offered for these plugins.
+// WhyNoneWorks returns the reason why none of a policy's CNI plugins can work on the node, so that no DeviceClass
+// selects the devices offered for these plugins.
 func (f *Features) WhyNoneWorks(plugins []string) string {
 	var reasons []string
 	for _, plugin := range plugins {
@@ -69,34 +72,34 @@ func (f *Features) WhyNoneWorks(plugins []string) string {
 	return "no CNI plugin of its policy is installed on the node: " + strings.Join(plugins, ", ")
 }
 
-// EntryID is the pool name and device name that identify an entry in an allocation.
+// EntryID identifies an entry by the pool name and device name used in allocations.
 type EntryID struct {
 	Pool, Name string
 }
 
-// Result contains the data to be published for a node.
+// Result is the data to be published for a node.
 type Result struct {
-	// Resources is the complete desired state for the resourceslice controller.
+	// Resources is the complete desired state, in the form that the resourceslice controller expects.
 	Resources resourceslice.DriverResources
-	// Entries contains an entry for every published device, sorted by pool and then in the order of publication.
+	// Entries contains the published devices, sorted by pool and then in publication order.
 	Entries []Entry
-	// Problems contains the entries that could not be published or that differ from the definition in their policy. It
-	// is sorted.
+	// Problems describes the entries that could not be published or that differ from what their policy defines. It is
+	// sorted.
 	Problems []policy.Problem
 }
 
-// Entry is a published device, identified in an allocation by its pool and device name.
+// Entry is a published device, which an allocation identifies by its pool and device name.
 type Entry struct {
 	Pool    string
 	Name    string
 	Device  discovery.Device
 	Persona policy.Persona
-	// Bandwidth is the bandwidth that the entry consumes on its physical function, in Mbit/s, even if there is no
-	// counter for it; 0 if it consumes none.
+	// Bandwidth is the bandwidth, in Mbit/s, that the entry consumes on its physical function, even if there is no
+	// counter for it. It is 0 if the entry consumes none.
 	Bandwidth int64
-	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. Other claims must not get it.
+	// Withdrawn is true if a claim still holds the entry but no policy offers it. Other claims must not get it.
 	Withdrawn bool
-	// Spec is the device as it is published.
+	// Spec is the device as published.
 	Spec resourceapi.Device
 }
 
@@ -109,9 +112,9 @@ func (r Result) Find(pool, device string) (Entry, bool) {
 	return r.Entries[i], true
 }
 
-// Build returns the data to be published for the node. Devices that exclude each other, that is, a physical function
-// and its virtual and scalable functions, share a pool. Every other device has its own pool, named <node>/<interface>.
-// Build fails only if the node's name cannot be part of a pool name.
+// Build returns the data to be published for the node. Devices that can exclude each other, that is, a physical
+// function and its virtual and scalable functions, share a pool. Every other device has its own pool, named
+// <node>/<interface>. Build returns an error only if the node's name cannot be part of a pool name.
 func Build(node string, decision policy.Decision, features Features) (Result, error) {
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))
@@ -142,13 +145,13 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	return result, nil
 }
 
-// conflictDomain contains devices that may exclude each other: a single device, together with its virtual and scalable
-// functions if it is a physical function.
+// conflictDomain contains devices that may exclude each other: a physical function with its virtual and scalable
+// functions, or any other device on its own.
 type conflictDomain struct {
 	name discovery.IfName
-	// main is nil if virtual functions are known but their physical function is not.
+	// main is nil if there are virtual functions whose physical function is not known.
 	main *policy.DeviceDecision
-	// vfs contains the functions: scalable functions sorted by name, then virtual functions sorted by index.
+	// vfs contains first the scalable functions, sorted by name, then the virtual functions, sorted by index.
 	vfs []policy.DeviceDecision
 }
 
@@ -180,10 +183,10 @@ func domains(decision policy.Decision) []conflictDomain {
 	return sorted
 }
 
-// builder collects problems during the build.
+// builder holds the input of a build and collects its problems.
 type builder struct {
 	features Features
-	// held contains the entries that claims hold, by device.
+	// held lists the entries that claims hold, by device.
 	held     map[heldDevice][]EntryID
 	problems map[policy.Problem]bool
 }
@@ -207,7 +210,7 @@ func (b *builder) add(p policy.Problem) {
 	b.problems[p] = true
 }
 
-// sortedProblems returns the problems in a fixed order.
+// sortedProblems returns the problems in a stable order.
 func (b *builder) sortedProblems() []policy.Problem {
 	var sorted []policy.Problem
 	for p := range b.problems {
@@ -220,13 +223,13 @@ func (b *builder) sortedProblems() []policy.Problem {
 	return sorted
 }
 
-// domain returns the counter sets of a conflict domain, and its entries in the order of publication: shared entries,
-// exclusive entries, virtual functions by index, and tiers in ascending order. The scheduler takes the first entry that
-// fits.
+// domain returns the counter sets of a conflict domain, and its entries in publication order: shared entries, exclusive
+// entries, virtual functions by index, and tiers in ascending order. The order matters because the scheduler allocates
+// the first entry that fits.
 //
-// domain first computes the entries, then their common properties, as in functions and bandwidth, and finally the
-// counters, which depend on all of them. Each step drops entries that do not fit. Entries that claims hold are dropped
-// only as a last resort, since the scheduler would count their share as free.
+// domain first computes the entries, then the properties that they share, such as functions and bandwidth, and finally
+// the counters, which depend on all of these. Each step drops entries that do not fit. Entries held by claims are
+// dropped only as a last resort, since the scheduler would then count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	link := d.link()
@@ -269,17 +272,17 @@ func (b *builder) isHeld(pool string, e Entry) bool {
 }
 
 // onlyHeld returns the entries that claims hold: even if a domain cannot be published completely, held devices must not
-// be freed.
+// become free.
 func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 	return stdslices.DeleteFunc(entries, func(e Entry) bool { return !b.isHeld(pool, e) })
 }
 
 // coverHeld raises counters to the amounts that claims hold. If entries that are held concurrently now exclude each
-// other, this must not make a counter negative, which would block the whole pool.
+// other, a counter must not become negative, which would block the whole pool.
 //
 // For example, two claims share a device, and a new policy puts their entries into the same exclusion group. Each entry
-// then also consumes the other entry's mirror. Together, they consume twice the counter's value, which is raised
-// accordingly.
+// then also consumes the other entry's mirror. Together, the entries consume twice the counter's value, so the counter
+// is raised to that amount.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}
@@ -303,8 +306,8 @@ func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resource
 	}
 }
 
-// plan separates the entries of a domain by compatibility groups if the cluster supports these groups and they can
-// express the rules, and by counters otherwise.
+// plan enforces the exclusions between the entries of a domain, with compatibility groups if the cluster supports them
+// and they can express the rules, and with counters otherwise.
 func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if b.features.CompatibilityGroups {
 		plan, err := planGroups(d, main, vfs, budget)
@@ -316,7 +319,7 @@ func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget am
 	return planCounters(d, main, vfs, budget)
 }
 
-// withoutDuplicates omits entries whose name is already taken by an earlier entry.
+// withoutDuplicates omits entries whose name an earlier entry already has.
 func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	taken := map[string]string{}
 	return stdslices.DeleteFunc(entries, func(e Entry) bool {
@@ -331,9 +334,9 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	})
 }
 
-// pool distributes counter sets and devices over slices. A pool with several devices has counters, so its slices have
-// the smaller maximum size, which also applies to list attributes. Counter sets have their own slices: the API does not
-// allow counter sets and devices in the same slice.
+// pool distributes counter sets and devices across slices. A pool with several devices has counters, so its slices are
+// subject to the lower size limit, which also applies to list attributes. Counter sets get their own slices, since the
+// API does not allow counter sets and devices in the same slice.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

@@ -85,7 +85,7 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// If a physical function is shared but not offered as a whole, its virtual functions are not excluded.
+// If a physical function is shared but not offered as a whole, its virtual functions can be allocated in addition.
 func TestVirtualFunctionsBesideSharedEntries(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 2), macvlanPolicy, vfPolicy), `
 pool worker-1/enp3s0f0
@@ -197,7 +197,7 @@ pool worker-1/eth0-x93c21662
 `)
 }
 
-// The names of entries can collide if the suffix of one policy is the suffix of another policy followed by -exclusive.
+// Entry names collide if the suffix from one policy is the suffix from another policy followed by -exclusive.
 func TestDuplicateNames(t *testing.T) {
 	check(t, build(t, []discovery.Device{nic("eth1")}, `
 selector: {cel: 'true'}
@@ -250,8 +250,8 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
-// If the name of a missing plugin resembles that of an installed one, the name may be misspelled, or the plugin may
-// have to be installed.
+// If the name of a missing plugin resembles that of an installed plugin, the name may be a misspelling, or the named
+// plugin may have to be installed.
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"
@@ -328,7 +328,7 @@ func TestAttributeBudget(t *testing.T) {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
 		}
 	}
-	for n, want := range map[int]string{ // rdmaDevice never leads to too many attributes
+	for n, want := range map[int]string{ // rdmaDevice is dropped before the limit is exceeded
 		14: "dra.networking/rdmaDevice 32",
 		15: "32",
 	} {

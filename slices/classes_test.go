@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// addUnrelated adds a device from another driver, without attributes, before the devices of the node.
+// addUnrelated inserts a device from another driver, without attributes, before the devices on the node.
 func (s *scheduler) addUnrelated() {
 	s.slices = append([]*resourceapi.ResourceSlice{{
 		ObjectMeta: metav1.ObjectMeta{Name: "00000-gpus"},
@@ -26,9 +26,9 @@ func (s *scheduler) addUnrelated() {
 	}}, s.slices...)
 }
 
-// An expression that the controller accepts for a class never causes an error that stops the scheduling of a pod,
-// regardless of which attributes the devices lack. Each expression is evaluated for all kinds of machines, together
-// with devices from another driver.
+// If the controller accepts an expression for a class, the expression never causes an error that stops the scheduling
+// of a pod, regardless of which attributes devices do not have. Each expression is evaluated on all kinds of machines,
+// together with devices from another driver.
 func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	for _, expression := range []string{
 		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
@@ -68,7 +68,7 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	}
 }
 
-// An expression that does stop the scheduling is rejected by the controller.
+// The controller rejects expressions that would stop the scheduling.
 func TestClassesThatTheControllerRefuses(t *testing.T) {
 	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
@@ -82,7 +82,7 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 }
 
-// An expression that is accepted in a policy does not fail for any device, not even for a device without known
+// An expression that is accepted in a policy does not fail for any device, not even for a device without any known
 // properties.
 func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})

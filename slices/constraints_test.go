@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// For every published attribute, the real allocator decides for each pair of devices whether a claim can get both if
-// their values must match, and whether it can get both if their values must be distinct. Devices without the attribute
-// satisfy neither constraint.
+// For every published attribute and each pair of devices, the real allocator decides whether a claim can get both
+// devices if their values must match, and whether it can get both if their values must be distinct. Devices without the
+// attribute satisfy neither constraint.
 func TestConstraints(t *testing.T) {
 	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
 	facts := constrainedFacts()
@@ -41,7 +41,7 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-// With lists, two devices match if they have a NUMA node in common, and are distinct otherwise.
+// With list attributes, two devices match if they have at least one NUMA node in common, and are distinct otherwise.
 func TestConstraintsOnLists(t *testing.T) {
 	near := func(name string, nodes ...int) discovery.Device {
 		d := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypeNIC, NUMANode: discovery.None,
@@ -60,7 +60,8 @@ exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`))
 	checkPairsOf(t, s, devices, "resource.kubernetes.io/numaNode", [][]string{{"eth0", "eth1"}, {"eth2"}})
 }
 
-// checkPairs claims every pair of devices in constrained. Devices in the same group have the same fact.
+// checkPairs claims each pair of devices returned by constrained. Devices in the same group have the same attribute
+// value.
 func checkPairs(t *testing.T, s *scheduler, name resourceapi.FullyQualifiedName, groups [][]string) {
 	t.Helper()
 	checkPairsOf(t, s, constrained(), name, groups)
@@ -95,7 +96,7 @@ func checkPairsOf(
 	}
 }
 
-// pair returns a claim for two devices with a constraint.
+// pair returns a claim for two specific devices, with a constraint.
 func pair(
 	s *scheduler, first, second discovery.Device, constraint resourceapi.DeviceConstraint,
 ) *resourceapi.ResourceClaim {
@@ -108,8 +109,8 @@ func pair(
 	return c
 }
 
-// constrained returns two NICs with functions that differ in every property, a bridge, a VLAN, and a link without known
-// properties.
+// constrained returns two NICs with functions that differ in every property, as well as a bridge, a VLAN, and a link
+// without known properties.
 func constrained() []discovery.Device {
 	nic := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
 		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)
@@ -155,8 +156,8 @@ func constrained() []discovery.Device {
 	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy, scalable(1), scalable(2))
 }
 
-// constrainedFacts groups the devices in constrained by their facts, for each attribute. Devices without a group lack
-// the attribute.
+// constrainedFacts groups the devices returned by constrained by their values, for each attribute. Devices that are in
+// no group do not have the attribute.
 func constrainedFacts() map[string][][]string {
 	nics := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}
 	physical := [][]string{{"p1"}, {"p2"}}

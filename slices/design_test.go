@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// designSlice is a slice, or a part of a slice, in the notation of the published design, which uses the wrapper
-// "basic:", lists, and future fields in counters.
+// designSlice is a full or partial slice in the notation of the published design, which uses the wrapper "basic:",
+// lists, and counters with future fields.
 type designSlice struct {
 	Spec           *designSlice     `json:"spec"`
 	SharedCounters []map[string]any `json:"sharedCounters"`
@@ -34,8 +34,8 @@ type designSlice struct {
 	} `json:"devices"`
 }
 
-// deviations returns the accepted differences from the published design. Each has a pattern for lines in
-// testdata/design/differences.txt and the corresponding explanation in docs/seed-and-kubernetes.md.
+// deviations returns the accepted differences from the published design. It maps patterns for lines in
+// testdata/design/differences.txt to the corresponding explanations in docs/seed-and-kubernetes.md.
 func deviations() map[string]string {
 	const amounts = "bandwidth counters with `requestPolicy` and `valueFrom`"
 	return map[string]string{
@@ -48,8 +48,8 @@ func deviations() map[string]string {
 	}
 }
 
-// TestPublishedDesign compares the slices that use lists with the published design, value by value: devices,
-// attributes, capacities and counters. The design omits facts, so additional attributes are allowed.
+// TestPublishedDesign compares slices that use list attributes with the published design, value by value: devices,
+// attributes, capacities and counters. The design leaves out some facts, so additional attributes are allowed.
 func TestPublishedDesign(t *testing.T) {
 	document, err := os.ReadFile("../docs/seed-and-kubernetes.md")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestPublishedDesign(t *testing.T) {
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences compares the differences with those in the reviewed file.
+// checkDifferences checks that the differences match the reviewed file.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"
@@ -127,7 +127,7 @@ func readDesign(t *testing.T, path string) []designSlice {
 	return list
 }
 
-// publishedValues returns the published objects of an example as JSON values, by name: devices with their attributes,
+// publishedValues returns the objects published for an example as JSON values, by name: devices with their attributes,
 // capacities and counters, and counter sets.
 func publishedValues(t *testing.T, example string) map[string]any {
 	t.Helper()
@@ -164,7 +164,7 @@ func publishedValues(t *testing.T, example string) map[string]any {
 	return values
 }
 
-// plain returns a value as a map, as if decoded from its JSON.
+// plain returns a value as a map, as if it had been decoded from JSON.
 func plain(t *testing.T, value any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(value)
@@ -184,7 +184,7 @@ func put(values map[string]any, owner string, object map[string]any) {
 	}
 }
 
-// differences compares a design with the published slices.
+// differences lists the differences between a design and the published slices.
 func differences(design []designSlice, published map[string]any) []string {
 	want := map[string]any{}
 	for _, s := range design {
@@ -223,19 +223,19 @@ func differences(design []designSlice, published map[string]any) []string {
 	return lines
 }
 
-// setName returns our name for a counter set in the design: it contains the interface instead of the NIC's number.
+// setName returns the driver's name for a counter set in the design, with the interface name instead of the NIC number.
 func setName(name any) string {
 	return map[string]string{"pf0-counters": "enp3s0f0-counters", "pf1-counters": "enp3s0f1-counters",
 		"pf1-rx-handler": "enp3s0f1-counters"}[name.(string)]
 }
 
-// isScalar reports whether a published value is an attribute.
+// isScalar reports whether a published value is an attribute, as opposed to a capacity or a counter.
 func isScalar(value any) bool {
 	object, ok := value.(map[string]any)
 	return ok && object["value"] == nil
 }
 
-// normal returns a value in normal form: with canonical quantities, and with the names that the API uses for lists.
+// normal returns a value in normal form: quantities are canonical, and lists have the names that the API uses.
 func normal(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
