@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// inOrder returns the personas of a device in the order of publication.
+// inOrder returns the personas of a device in publication order.
 func inOrder(personas []policy.Persona) []policy.Persona {
 	return stdslices.SortedStableFunc(stdslices.Values(personas), func(a, b policy.Persona) int {
 		return cmp.Or(exclusiveLast(a, b), cmp.Compare(a.Suffix, b.Suffix), cmp.Compare(a.Policy, b.Policy))
@@ -31,7 +31,7 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// impossible returns the reason why a CNI plugin cannot attach a device, or "".
+// impossible returns the reason why a CNI plugin cannot attach a device, or "" if it can.
 func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	switch {
 	case b.features.MovingCNIs.Has(plugin) && d.Immovable:
@@ -45,7 +45,7 @@ func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	return ""
 }
 
-// describe returns a noun for a device's kind.
+// describe returns a noun for the kind of device.
 func describe(d *discovery.Device) string {
 	switch {
 	case d.Representor:
@@ -56,8 +56,8 @@ func describe(d *discovery.Device) string {
 	return d.Type
 }
 
-// attachable removes plugins that cannot work on a device from its personas, and omits personas that have no plugin
-// left.
+// attachable removes plugins that cannot attach a device from its personas, and omits personas without any remaining
+// plugins.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
 	if !d.Immovable && d.LinkType == "" && !d.SharedFunction {
 		return personas
@@ -81,7 +81,7 @@ func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []po
 	return kept
 }
 
-// entries returns the entries of a device, without their pools and counters.
+// entries returns the entries for a device, without pools and counters.
 func (b *builder) entries(d discovery.Device, personas []policy.Persona) []Entry {
 	var entries []Entry
 	for _, p := range personas {
@@ -113,8 +113,8 @@ func exclusiveLast(a, b policy.Persona) int {
 	return -1
 }
 
-// shareable prepares a persona for sharing: every counter of a shared persona gets a default, since otherwise the first
-// claim would take the whole counter, and there is at least one counter.
+// shareable completes a persona for sharing: each counter of a shared persona gets a default, since otherwise the first
+// claim would take the whole counter, and a shared persona without a counter gets one.
 func (b *builder) shareable(p policy.Persona) policy.Persona {
 	if p.Exclusive {
 		return p
@@ -144,8 +144,8 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	return p
 }
 
-// capacity returns the published capacities for a persona's counters. The API allows request policies only on shared
-// devices.
+// capacity returns the capacities to be published for a persona's counters. The API only allows request policies on
+// shared devices.
 func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	if len(p.Capacity) == 0 {
 		return nil
@@ -179,8 +179,8 @@ func (b *builder) attributes(
 	return attributes
 }
 
-// nearNodes returns the NUMA nodes of a device as a list, beginning with its own node. A matchAttribute in a claim is
-// satisfied if each pair of devices has a node in common.
+// nearNodes returns the NUMA nodes of a device as a list, starting with its own node. A matchAttribute constraint in a
+// claim is satisfied if each pair of devices has a node in common.
 func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	nodes := []int64{int64(d.NUMANode)}
 	for _, n := range d.NUMANodes {
@@ -192,7 +192,7 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 }
 
 // whereMissing returns a suggested fix for a plugin that is not installed. If an installed plugin has a similar name,
-// that plugin is only an alternative, since the given name may be correct: for example, ipvlan if only vlan is
+// it is suggested only as an alternative, since the given name may be correct: for example, ipvlan if only vlan is
 // installed.
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
@@ -202,7 +202,7 @@ func (b *builder) whereMissing(plugin string) string {
 	return advice
 }
 
-// installed returns the plugins of a persona that can work on the node, in the same order as in the policy.
+// installed returns a persona's plugins that can work on the node, in policy order.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
@@ -221,8 +221,8 @@ func (b *builder) installed(p policy.Persona) []string {
 	return installed
 }
 
-// addPlugins adds the attributes by which classes select the plugins: a list if the cluster supports lists; otherwise a
-// boolean for each plugin and, if it is not too long, a human-readable string.
+// addPlugins adds the attributes with which classes select the plugins: a list if the cluster supports list attributes;
+// otherwise a boolean for each plugin and, if it is not too long, a human-readable string.
 func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
 	if len(plugins) == 0 { // the API rejects empty lists
 		return
@@ -240,10 +240,11 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes from files on the node, then attributes that classes do not need, until the entry has
-// no more attributes and capacities than the API allows. If that is not sufficient, it returns false: the entry cannot
-// be published. It also enforces the API's limit for the values of all attributes, including those in lists. This is
-// always possible, since a policy has at most 16 plugins, and only the device's own NUMA node is needed.
+// withinBudget drops attributes from files on the node, and then attributes that classes do not need, until the entry
+// has no more attributes and capacities than the API allows. It returns false if that is not enough, in which case the
+// entry cannot be published. It also enforces the API's limit on the number of values in all attributes, including
+// values in lists. This always succeeds, since a policy has at most 16 plugins, and all NUMA nodes except the device's
+// own can be dropped.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
@@ -283,7 +284,7 @@ func (b *builder) withinBudget(e *Entry) bool {
 	return false
 }
 
-// values returns the total number of values in all attributes of an entry.
+// values returns the total number of attribute values in an entry.
 func values(e *Entry) int {
 	n := 0
 	for _, a := range e.Spec.Attributes {
@@ -292,7 +293,7 @@ func values(e *Entry) int {
 	return n
 }
 
-// fromPolicy returns the number of attributes and capacities that come from the policy.
+// fromPolicy returns how many of the attributes and capacities come from the policy.
 func fromPolicy(e *Entry) int {
 	discovered := policy.Published(e.Device)
 	added := 0

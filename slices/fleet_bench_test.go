@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fleetOf repeats the slices of one node for a number of nodes. It does not copy the devices.
+// fleetOf copies the slices of one node to a number of nodes. The copies share the devices.
 func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	all := make([]*resourceapi.ResourceSlice, 0, nodes*len(sample))
 	for i := range nodes {
@@ -32,8 +32,8 @@ func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.Reso
 	return all
 }
 
-// packed returns the devices of slices in a single pool without counters, with as many devices in each slice as the API
-// allows.
+// packed returns the devices from the slices in a single pool without counters, with as many devices per slice as the
+// API allows.
 func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	var devices []resourceapi.Device
 	for _, slice := range sample {
@@ -56,11 +56,11 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return all
 }
 
-// BenchmarkFleet measures the scheduler's cost of processing the slices of a fleet for a pod with one device: the fixed
-// cost for the pod, the cost for each node that the scheduler tries, and the total for all nodes that it tries in a
-// cluster of a given size. The devices are either 64 functions of four NICs, where pods share the NICs and, in the
-// mixed case, can also get them as a whole; or 64 or 200 links with one entry; or 64 links with two mutually exclusive
-// entries. The devices of a node are either in the driver's pools or in a single plain pool.
+// BenchmarkFleet measures the cost, for the scheduler, of processing a fleet's slices for a pod with one device: the
+// fixed cost per pod, the cost per node that the scheduler tries, and the total for all nodes that it tries in a
+// cluster of a given size. The devices are 64 functions on four NICs, where pods share the NICs and, in the mixed case,
+// can also get whole NICs; 64 or 200 links with one entry each; or 64 links with two mutually exclusive entries each.
+// The devices of a node are either in the driver's pools or in a single plain pool.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {
@@ -98,8 +98,8 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// perPod measures the CPU time for creating an allocator and for processing a node. Other load on the machine does not
-// affect CPU time.
+// perPod measures the CPU time for creating an allocator and for processing a node. Unlike elapsed time, CPU time is
+// not affected by other load on the machine.
 func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugin string, nodes int) {
 	b.Helper()
 	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,
@@ -124,7 +124,8 @@ func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugi
 		}
 	}
 	perNode := float64((processorTime(b) - begin).Microseconds()) / tries
-	// The number of nodes that kube-scheduler tries without percentageOfNodesToScore, if every node is feasible.
+	// This is the number of nodes that kube-scheduler tries by default (without percentageOfNodesToScore) if all are
+	// feasible.
 	tried := float64(nodes) * float64(max(5, 50-nodes/125)) / 100
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(len(all)/nodes), "slices/node")

@@ -8,13 +8,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// function is a virtual or scalable function with its entries.
+// function is a virtual or scalable function and its entries.
 type function struct {
 	device  discovery.Device
 	entries []Entry
 }
 
-// prefix returns the prefix of the counters that are local to the function.
+// prefix returns the name prefix for counters that are local to the function.
 func (f function) prefix() string {
 	if f.device.VFIndex == discovery.None {
 		return label(string(f.device.Name)) + "-"
@@ -22,8 +22,8 @@ func (f function) prefix() string {
 	return fmt.Sprintf("v%d-", f.device.VFIndex)
 }
 
-// local returns the counters that keep the function's own entries apart, and the amounts that each entry consumes from
-// them. A function with a single entry has no such counters.
+// local returns the counters that enforce the exclusions between the function's own entries, and the amounts that each
+// entry consumes from them. A function with a single entry has no local counters.
 func (f function) local() (all amounts, each []amounts) {
 	if len(f.entries) < 2 {
 		return nil, make([]amounts, len(f.entries))
@@ -35,7 +35,8 @@ func (f function) local() (all amounts, each []amounts) {
 	return separateCounters(f.entries, f.prefix(), extra)
 }
 
-// withinSet drops the entries of functions that need more local counters than fit into a set, except held entries.
+// withinSet drops all entries of a function if it needs more local counters than fit into a set, but keeps held entries
+// if possible.
 func (b *builder) withinSet(pool string, vfs []function) {
 	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
 	for i := range vfs {
@@ -51,12 +52,12 @@ func (b *builder) withinSet(pool string, vfs []function) {
 }
 
 // planFunctions sets the consumption of the entries of virtual functions, which has three parts: the consumption
-// defined in the domain's plan, the bandwidth, and the function's local counters in one additional set. It returns
-// these additional sets. Each set contains all counters of one or more functions, in the order of their indexes, up to
-// the maximum number of counters.
+// defined in the domain's plan, the bandwidth, and the function's local counters, which are in one additional set. It
+// returns these additional sets. Each set contains all local counters of one or more functions, in index order, up to
+// the maximum number of counters per set.
 //
-// The counters of a function are never split across two sets: otherwise, its entries would have to consume from three
-// sets, including the domain's set, but the API allows only two.
+// A function's counters are never split across two sets: otherwise, its entries would have to consume from three sets,
+// including the domain's set, but the API allows only two.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {

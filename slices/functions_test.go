@@ -109,8 +109,8 @@ pool worker-1/enp3s0f0
 	}
 }
 
-// Counters that are local to virtual functions are distributed over sets, and sets over slices, without splitting a
-// function's counters.
+// Counters that are local to virtual functions are distributed across sets, and the sets across slices, without
+// splitting the counters of any function.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
 	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
@@ -122,7 +122,7 @@ func TestBlocksOfVirtualFunctions(t *testing.T) {
 			got = append(got, "|")
 		}
 	}
-	// Each function has 3 counters, so 10 of them fit into a set.
+	// Each function has 3 counters, so a set has room for 10 functions.
 	want := "enp3s0f0-counters:1 enp3s0f0-vfs-0:30 enp3s0f0-vfs-1:30 enp3s0f0-vfs-2:30 enp3s0f0-vfs-3:30 " +
 		"enp3s0f0-vfs-4:30 enp3s0f0-vfs-5:30 enp3s0f0-vfs-6:30 | " +
 		"enp3s0f0-vfs-7:30 enp3s0f0-vfs-8:30 enp3s0f0-vfs-9:30 enp3s0f0-vfs-10:30 |"
@@ -253,8 +253,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The number of functions rises from two to four. Together, the share that one function was allocated earlier and the
-// new shares exceed the link's speed, so bandwidth is now counted, including the bandwidth of allocated entries.
+// The number of functions increases from two to four. The share that was allocated to one function earlier and the new
+// shares together exceed the link's speed, so bandwidth is now counted, including the bandwidth of allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -268,8 +268,8 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Claims hold two entries for a function when a policy puts both entries into the same exclusion group. The bandwidth
-// of both is still counted.
+// Claims hold two entries of a function when a policy puts both entries into the same exclusion group. The bandwidth of
+// both entries is still counted.
 func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	takes := func(spec, group string) string {
 		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
@@ -290,8 +290,8 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries stay byte-for-byte unchanged, regardless of their current share, and the counter covers them. The
-// NIC is also offered as a whole, so that there is a counter.
+// Allocated entries do not change by a single byte, regardless of what the share would be now, and the counter covers
+// them. The NIC is also offered as a whole, so that a counter exists.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
 		specs ...string) draslices.Result {
@@ -341,7 +341,8 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 	}
 }
 
-// Adapters without an interface are allocated for their RDMA devices, even to several claims if the policy allows it.
+// Adapters without an interface can be allocated for their RDMA devices, even to several claims if the policy allows
+// it.
 func TestAdaptersWithoutInterface(t *testing.T) {
 	facts, err := discovery.Read(t.Context(), discoverytest.InfiniBand().Sources())
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions based on the bytes from the fuzzer. After the last byte, every decision is 0.
+// choices makes decisions based on fuzzer input. Once all bytes have been used, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -35,7 +35,7 @@ func (c *choices) name() string {
 	return all[c.pick(len(all))]
 }
 
-// persona returns a persona that a valid policy can define.
+// persona returns a persona that a valid policy could define.
 func (c *choices) persona(number int) policy.Persona {
 	p := policy.Persona{
 		Suffix: []string{"", "-a", "-b", "-exclusive", "-" + strings.Repeat("x", 31)}[c.pick(5)],
@@ -67,7 +67,8 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision returns a machine with some NICs and bridges, possibly with many virtual functions.
+// decision returns the decision for a machine with up to three NICs, possibly with many virtual functions, and the held
+// entries.
 func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.Holding) {
 	var d policy.Decision
 	held := map[draslices.EntryID]draslices.Holding{}
@@ -115,7 +116,7 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.H
 	return d, held
 }
 
-// FuzzBuild checks that the slices of any decision are valid, and that the order of devices does not matter.
+// FuzzBuild checks that every decision results in valid slices, and that the order of devices does not matter.
 func FuzzBuild(f *testing.F) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 3))

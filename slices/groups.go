@@ -8,22 +8,22 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// shared is the compatibility group of entries that may be in use at the same time.
+// shared is the compatibility group for entries that may be in use at the same time.
 const shared = "shared"
 
-// planGroups separates the entries of a domain by compatibility groups: among the entries that consume from the same
-// counter set, entries with a common group may be in use at the same time. It returns nil if nothing in the domain can
-// conflict, and an error if groups cannot express the rules.
+// planGroups enforces the exclusions between the entries of a domain with compatibility groups: among entries that
+// consume from the same counter set, entries with a common group may be in use at the same time. It returns nil if
+// nothing in the domain can conflict, and an error if groups cannot express the rules.
 //
 // In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
-// every exclusive entry has its own group. For each exclusion group, there is an additional set, in which each member
-// of the exclusion group and every exclusive entry has its own group. Therefore, the groups of an entry depend only on
-// its name and policy. The groups stay the same while the entry is in use, even if other entries change. This matters
-// because the scheduler reads the groups in each cycle.
+// every exclusive entry has a group of its own. Each exclusion group has an additional set, in which each of its
+// members and every exclusive entry has a group of its own. Therefore, the groups of an entry depend only on its name
+// and policy, and they stay the same while the entry is in use, even if other entries change. This matters because the
+// scheduler reads the groups in each cycle.
 //
 // For example, a device has the shared entries a and b without an exclusion group, c and d in group g, and the
 // exclusive entry x. In the domain's set, a and b have "shared" and x has "only-x". In the set for g, c, d and x each
-// have their own group. Thus a and b are compatible, c is compatible with a and b but not with d, and x is not
+// have a group of their own. Thus a and b are compatible, c is compatible with a and b but not with d, and x is not
 // compatible with any other entry.
 func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(main) < 2 && !d.mayHaveFunctions() {
@@ -47,8 +47,8 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	for i := range main {
 		e := &main[i]
 		switch {
-		// Exclusive entries take the slot in addition to their group, so that they cannot be allocated while a function
-		// is enslaved on the host; see freeSlots.
+		// Exclusive entries take the slot in addition to having a group, so that they cannot be allocated while a
+		// function is enslaved on the host; see freeSlots.
 		case e.Persona.Exclusive:
 			for _, set := range sets {
 				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))
@@ -72,7 +72,7 @@ func (d conflictDomain) mayHaveFunctions() bool {
 	return len(d.vfs) > 0 || d.main != nil && d.main.Device.SRIOVCapable
 }
 
-// exclusionGroups returns the exclusion groups of shared entries, sorted.
+// exclusionGroups returns the sorted exclusion groups of the shared entries.
 func exclusionGroups(entries []Entry) []string {
 	groups := map[string]bool{}
 	for _, e := range entries {
@@ -83,8 +83,9 @@ func exclusionGroups(entries []Entry) []string {
 	return stdslices.Sorted(maps.Keys(groups))
 }
 
-// freeSlots returns the number of slots for exclusive entries, which need one in addition to their group. There is no
-// slot while a virtual function is enslaved to a link, since that link is not an entry with a group.
+// freeSlots returns the number of slots for exclusive entries, each of which takes a slot in addition to having a
+// group. There is no slot while a virtual function is enslaved to a link, since that link is not an entry that could
+// have a group.
 func freeSlots(vfs []function) int64 {
 	if stdslices.ContainsFunc(vfs, func(vf function) bool { return vf.device.Master != "" }) {
 		return 0
@@ -97,7 +98,7 @@ func (d conflictDomain) groupSet(group string) string {
 	return label(fmt.Sprintf("%s-group-%s", d.name, group))
 }
 
-// ownGroup returns a group that no other entry in the domain has.
+// ownGroup returns a group that no other entry in the domain belongs to.
 func ownGroup(e *Entry) string {
 	return label("only-" + e.Name)
 }

@@ -94,7 +94,7 @@ pool worker-1/eth1
 	}
 }
 
-// Regardless of its device's name, an exclusive entry never belongs to the group of entries that may be in use at the
+// Whatever its device is called, an exclusive entry never belongs to the group of entries that may be in use at the
 // same time.
 func TestGroupsOfAnyName(t *testing.T) {
 	groups := features()
@@ -112,7 +112,7 @@ func TestGroupsOfAnyName(t *testing.T) {
 	}
 }
 
-// The number of counter sets in a pool grows with the number of exclusion groups.
+// A device can have many exclusion groups, each with its own counter set.
 func TestManyExclusionGroups(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true
@@ -124,7 +124,7 @@ func TestManyExclusionGroups(t *testing.T) {
 	s := newScheduler(t, buildWith(t, groups, nics(), specs...))
 	for i := range 100 {
 		devices, _ := s.cycle(s.claim("macvlan"))
-		// In each of the 10 groups, only one member can be in use at a time, and each member has 4 shares.
+		// Only one member of each of the 10 groups can be in use at a time, and each member has 4 shares.
 		if got := len(devices) == 1; got != (i < 40) {
 			t.Fatalf("claim %d got %v", i+1, devices)
 		}

@@ -15,16 +15,16 @@ import (
 )
 
 // TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some
-// of them. Allocated entries must keep their consumption. No counter may fall below its consumption, which would block
-// the pool. The allocated bandwidth must not exceed the bandwidth that the link has, or had at the time of the
-// allocation.
+// of the functions. The consumption of allocated entries must not change. No counter may become smaller than its
+// consumption, which would block the pool. The allocated bandwidth must not exceed the bandwidth that the link has now
+// or had at the time of the allocation, whichever is greater.
 func TestMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
 	}
 }
 
-// TestPoliciesAndMachinesChangeUnderClaims also edits policies, which may add and remove groups.
+// TestPoliciesAndMachinesChangeUnderClaims additionally edits policies, which may add and remove groups.
 func TestPoliciesAndMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, true) })
@@ -39,7 +39,7 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 		held := map[draslices.EntryID]draslices.Holding{}
 		claims := map[string]*resourceapi.AllocationResult{}
 		total := 0                  // number of claims
-		taken := map[string]int64{} // bandwidth of each physical function when functions were last allocated
+		taken := map[string]int64{} // each physical function's bandwidth at the last allocation
 		var before draslices.Result
 		for range 6 {
 			features.Held = held
@@ -78,9 +78,9 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 }
 
 // checkApart checks that no exclusive entry of a device is held at the same time as another entry of the device, and
-// that no physical function is held as a whole at the same time as one of its virtual functions. It also checks that,
-// of two entries that exclude each other by their group, neither was allocated while the other was held. Entries that
-// were held before the policies were edited are exempt.
+// that no physical function is held as a whole at the same time as one of its virtual functions. It also checks that no
+// entry was allocated while another entry of the device in the same exclusion group was held. Entries that were already
+// held before the policies were edited are exempt from the second check.
 func checkApart(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -105,8 +105,8 @@ func checkApart(
 	}
 }
 
-// checkEnslaved checks that no physical function was newly allocated as a whole while one of its virtual functions is a
-// port of a bridge.
+// checkEnslaved checks that no physical function was newly allocated as a whole while one of its virtual functions was
+// a port of a bridge.
 func checkEnslaved(
 	t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -127,8 +127,8 @@ func checkEnslaved(
 	}
 }
 
-// checkBandwidth checks that the total bandwidth of the functions does not exceed the greater of their link's speed and
-// their previous total, and records the total.
+// checkBandwidth checks that the total bandwidth of a link's functions does not exceed the link's speed or the previous
+// total, whichever is greater, and records the total.
 func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	taken map[string]int64,
 ) {
@@ -149,7 +149,7 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 	}
 }
 
-// publish builds the slices of a machine.
+// publish builds the slices for a machine.
 func publish(t *testing.T, features draslices.Features, m machine) draslices.Result {
 	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: m.devices()}, policies(t, m.policies()...),
@@ -162,7 +162,7 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 	return result
 }
 
-// holding returns the driver's record of claims: the entries with their published bandwidth.
+// holding returns the driver's record of the claims: their entries with the bandwidth as published.
 func holding(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 ) map[draslices.EntryID]draslices.Holding {
@@ -180,7 +180,7 @@ func holding(
 	return held
 }
 
-// checkHeld checks that held entries are unchanged, and that no counter is exceeded.
+// checkHeld checks that held entries have not changed, and that no counter is exceeded.
 func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	left := map[[3]string]int64{}
@@ -210,7 +210,7 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	}
 }
 
-// checkSameGroups checks that held entries keep their groups in each counter set in which they had any.
+// checkSameGroups checks that held entries keep their groups in each counter set where they had groups.
 func checkSameGroups(t *testing.T, before, after draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	for id := range held {
@@ -229,8 +229,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change changes the speeds of NICs and the numbers of their virtual functions. Some functions become ports of a
-// bridge, or stop being ports. Held functions are kept.
+// change changes the speed of NICs and the number of virtual functions. Some functions become ports of a bridge, or
+// cease to be ports. Held functions are kept.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -265,7 +265,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 	return changed
 }
 
-// edit edits policies, including policies for held entries.
+// edit edits policies, including policies that offer held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
 	for _, c := range m.nics {

@@ -21,7 +21,7 @@ type karpenter struct {
 	answers   *json.Decoder
 }
 
-// karpenterQuestion and karpenterAnswer are the messages of e2e/karpenter.
+// karpenterQuestion and karpenterAnswer are the messages exchanged with e2e/karpenter.
 type (
 	karpenterQuestion struct {
 		Node    string                         `json:"node"`
@@ -61,8 +61,8 @@ func startKarpenter(t *testing.T) *karpenter {
 	return &karpenter{questions: json.NewEncoder(questions), answers: json.NewDecoder(answers)}
 }
 
-// decide returns Karpenter's decision on whether claims can get devices on a node in addition to the held devices. If
-// new is true, the node would first have to be started.
+// decide returns Karpenter's decision on whether the claims can be allocated devices on a node, in addition to the
+// devices already held. If newNode is true, the node has not been started yet.
 func (k *karpenter) decide(
 	t *testing.T, s *scheduler, claims []*resourceapi.ResourceClaim, newNode bool,
 ) karpenterAnswer {
@@ -91,17 +91,17 @@ func (k *karpenter) decide(
 	return a
 }
 
-// agreement counts the agreements and disagreements between Karpenter and kube-scheduler.
+// agreement counts the decisions on which Karpenter and kube-scheduler agree or disagree.
 type agreement struct {
 	both, neither int
-	// onlyScheduler and onlyKarpenter count, by cause, the decisions in which only one of the two allocates devices.
+	// onlyScheduler and onlyKarpenter count the decisions in which only one of them allocates devices, by cause.
 	onlyScheduler, onlyKarpenter map[string]int
 }
 
-// The causes of disagreement, which are properties of Karpenter's allocator.
+// These are the causes of disagreement. All of them are properties of Karpenter's allocator.
 const (
 	// sharedAgain: Karpenter charges the counters of a shared device for every share. kube-scheduler charges them once,
-	// with the first share, and releases them with the last.
+	// with the first share, and releases them with the last one.
 	sharedAgain = "another share of a device with counters"
 	// severalOfPool: Karpenter skips a pool once a device has used up one of its counters, even though other devices in
 	// the pool do not need that counter.
@@ -115,7 +115,7 @@ func newAgreement() *agreement {
 	return &agreement{onlyScheduler: map[string]int{}, onlyKarpenter: map[string]int{}}
 }
 
-// add counts a decision about claims in addition to the held ones; results contains kube-scheduler's decisions.
+// add counts a decision about claims, given the held devices; results contains kube-scheduler's decisions.
 func (a *agreement) add(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, held map[string]bool, karpenter bool,
 ) {
@@ -131,7 +131,7 @@ func (a *agreement) add(
 	}
 }
 
-// refusalCause returns the known cause if Karpenter rejects an allocation that kube-scheduler makes.
+// refusalCause returns the known cause of a disagreement in which Karpenter rejects what kube-scheduler allocates.
 func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) string {
 	used, pools, cause := maps.Clone(held), map[string]bool{}, unexplained
 	for _, result := range results {
@@ -148,7 +148,7 @@ func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) 
 	return cause
 }
 
-// giftCause returns the known cause if Karpenter makes an allocation that kube-scheduler rejects.
+// giftCause returns the known cause of a disagreement in which Karpenter allocates what kube-scheduler rejects.
 func giftCause(claims []*resourceapi.ResourceClaim) string {
 	for _, claim := range claims {
 		for _, request := range claim.Spec.Devices.Requests {
@@ -165,8 +165,8 @@ func (a *agreement) String() string {
 		a.both, a.neither, a.onlyScheduler, a.onlyKarpenter)
 }
 
-// TestKarpenterAgrees passes random sequences like those in TestSchedulerAgreesWithPolicies to Karpenter as well. Every
-// difference between the decisions must have one of the known causes.
+// TestKarpenterAgrees also lets Karpenter decide on random sequences like those in TestSchedulerAgreesWithPolicies.
+// Every difference between the decisions must have one of the known causes.
 func TestKarpenterAgrees(t *testing.T) {
 	k := startKarpenter(t)
 	existing, started := newAgreement(), newAgreement()
@@ -209,7 +209,7 @@ func TestKarpenterAgrees(t *testing.T) {
 	}
 }
 
-// held returns the devices of claims, by name.
+// held returns the names of the devices that are allocated to claims.
 func (s *scheduler) held() map[string]bool {
 	held := map[string]bool{}
 	for _, allocation := range s.claims {

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// withHeld returns the features with some of a result's entries marked as held.
+// withHeld returns the features with some entries from a result marked as held.
 func withHeld(t *testing.T, features draslices.Features, result draslices.Result, names ...string) draslices.Features {
 	t.Helper()
 	features.Held = map[draslices.EntryID]draslices.Holding{}
@@ -35,7 +35,7 @@ func heldAs(e draslices.Entry) draslices.Holding {
 }
 
 // If a policy is deleted or edited while a claim holds a device, the scheduler must not be able to allocate the device
-// twice. Changes to shared devices that stay shared must take effect even though these devices are always in use.
+// twice. Changes to devices that stay shared must take effect even though these devices are always in use.
 func TestPoliciesChangeUnderClaims(t *testing.T) {
 	tiered := strings.Replace(vfPolicy, "exposure:", `exposure:
   capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}`, 1)
@@ -44,10 +44,10 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 		name           string
 		devices        []discovery.Device
 		before, after  []string
-		claim, held    string // the plugin of the claim, and the entry that it gets
-		refused        string // the plugin of a claim that has to wait
+		claim, held    string // the plugin in the claim, and the entry that it gets
+		refused        string // the plugin in a claim that has to wait
 		withdrawn      bool
-		want, released string // the names that are published while the entry is held and afterwards
+		want, released string // the names published while the entry is held and afterwards
 	}{
 		{
 			name: "the policy of a shared entry is deleted", devices: nics(),
@@ -139,7 +139,7 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 	}
 }
 
-// checkRefused checks that a claim has to wait for a reason other than a taint.
+// checkRefused checks that a claim has to wait even if taints are ignored.
 func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin string) {
 	t.Helper()
 	s := newScheduler(t, result)
@@ -152,7 +152,7 @@ func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin
 	}
 }
 
-// A held device is attributed to the policy that currently offers it, not to the policy at the time of the allocation.
+// A held device is attributed to the policy that offers it now, not to the policy at the time of the allocation.
 func TestHeldDeviceNamesThePolicyOfToday(t *testing.T) {
 	before := build(t, nics(), passthroughPolicy)
 	held := before.Entries[0].Name
@@ -173,7 +173,7 @@ func published(result draslices.Result) string {
 	return strings.Join(all, " ")
 }
 
-// Taints appear on entries and in slices, and prevent claims from being allocated the entries.
+// Taints are published in slices, and keep the tainted entries from being allocated.
 func TestTaintedDevicesAreNotGiven(t *testing.T) {
 	plain := build(t, pf("enp3s0f0", 2), vfPolicy)
 	tainted := plain.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
@@ -200,7 +200,7 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 func TestWhatTheClusterLacks(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
-	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // only the virtual functions consume counters
+	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // only virtual functions consume counters
 	for _, test := range []struct {
 		name     string
 		full     draslices.Result
@@ -236,8 +236,8 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	}
 }
 
-// If two shared entries are both held, and a policy edit puts them into the same exclusion group, this must not make a
-// counter negative, because a negative counter would block the whole pool.
+// If two shared entries are both held when a policy edit puts them into the same exclusion group, no counter may become
+// negative, because a negative counter would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
 	var separate []string
@@ -249,7 +249,8 @@ func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
 }
 
-// Policies that need too many counters must not free allocated entries of the NIC or of a virtual function.
+// Policies that need too many counters must not cause allocated entries of the NIC or of a virtual function to be
+// freed.
 func TestTooManyCountersUnderClaims(t *testing.T) {
 	many := func(kind, suffix string) string {
 		var counters strings.Builder

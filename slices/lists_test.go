@@ -16,7 +16,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A list replaces the booleans and the string. It contains the installed plugins in the same order as in the policy.
+// With list attributes, a list replaces the booleans and the string. It contains the installed plugins in policy order.
 func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
@@ -44,8 +44,8 @@ func TestNoPluginIsNoList(t *testing.T) {
 	}
 }
 
-// Classes read the list, so an entry with too many attributes keeps the list. The limit for an entry with a list is the
-// same as for an entry with booleans, which first loses its string.
+// Classes read the list, so an entry with too many attributes keeps it. An entry with a list has the same limit as an
+// entry with booleans, which loses its string first.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true
@@ -75,8 +75,8 @@ func TestAttributeBudgetWithLists(t *testing.T) {
 	}
 }
 
-// The API also limits the number of values in all attributes, including lists: a policy with the maximum number of
-// plugins and attributes is within this limit.
+// The API also limits the number of values in all attributes, including lists. A policy with the maximum number of
+// plugins and attributes stays within this limit.
 func TestManyPluginsInAList(t *testing.T) {
 	lists := draslices.Features{CNIBinaries: sets.New[string](), ListAttributes: true}
 	var plugins []string
@@ -93,8 +93,8 @@ func TestManyPluginsInAList(t *testing.T) {
 	}
 }
 
-// With lists, the standard NUMA node attribute is also a list: the device's own node first, followed by equally near
-// nodes.
+// With list attributes, the standard NUMA node attribute is also a list: the device's own node comes first, followed by
+// equally near nodes.
 func TestNUMANodesInAList(t *testing.T) {
 	near := nic("eth1")
 	near.NUMANode, near.NUMANodes = 1, []int{1, 0}
@@ -118,7 +118,7 @@ func TestNUMANodesInAList(t *testing.T) {
 			t.Errorf("with lists %t (-want +got):\n%s", test.features.ListAttributes, diff)
 		}
 	}
-	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API allows
+	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // together with the plugins, more values than the API allows
 	var plugins []string
 	for i := range 16 {
 		lists.CNIBinaries.Insert(fmt.Sprintf("plugin-%d", i))

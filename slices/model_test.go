@@ -9,42 +9,42 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// machine is a machine in the property test. It describes what its policies offer in terms of consumers and requests.
-// The oracle only reads this model, not the driver's results.
+// machine is a machine in the property test. It models the NICs and the offers that policies make for them. The oracle
+// reads only this model, not the driver's results.
 type (
 	machine struct {
 		nics []modelNIC
 	}
-	// modelNIC is a NIC, with virtual functions if it is a physical function.
+	// modelNIC is a NIC, possibly with virtual functions if it is a physical function.
 	modelNIC struct {
 		name   string
 		speed  int64
 		offers []offer
-		// requests contains the bandwidth settings in the policy for the first exclusive offer.
+		// requests contains the bandwidth settings (a default or tiers) from the policy for the first exclusive offer.
 		requests []int64
-		// pf reports whether the NIC can have virtual functions.
+		// pf is true if the NIC can have virtual functions.
 		pf  bool
 		vfs []vfunc
 	}
 	vfunc struct {
 		index int
-		// enslaved reports whether the function is a port of a bridge on the machine.
+		// enslaved is true if the function is a port of a bridge on the machine.
 		enslaved bool
 		offers   []offer
 	}
 	// offer is a policy for one device.
 	offer struct {
 		suffix  string
-		plugins []string // plugins that share the device, or take it if exclusive
-		mixed   []string // plugins that take the whole device, which others share
+		plugins []string // plugins that share the device, or take all of it if exclusive
+		mixed   []string // plugins that take the whole device, although others share it
 		// exclusive is true if the device is not shared.
 		exclusive bool
 		group     string
 		stock     []stock
-		// bandwidth is empty or contains a single default or several tiers. Only exclusive offers have bandwidth.
+		// bandwidth is empty, or contains a single default or several tiers. Only exclusive offers define bandwidth.
 		bandwidth []int64
 	}
-	// stock is a capacity.
+	// stock is one capacity of a device.
 	stock struct {
 		name         string
 		value, usual int64
@@ -74,7 +74,7 @@ func (m machine) devices() []discovery.Device {
 
 func (vf vfunc) name(c modelNIC) string { return fmt.Sprintf("%sv%d", c.name, vf.index) }
 
-// policies returns the specs that define the offers.
+// policies returns the specs of policies that define the offers.
 func (m machine) policies() []string {
 	var specs []string
 	for _, c := range m.nics {
@@ -125,12 +125,12 @@ func (o offer) spec(device string, bandwidth []int64) string {
 		device, o.suffix, !o.exclusive, o.group, strings.Join(capacity, ", "), strings.Join(plugins, ", "))
 }
 
-// A sequence of claims and releases.
+// These types describe a sequence of claims and releases.
 type (
 	step struct {
-		// claims contains claims that arrive in one scheduling cycle.
+		// claims contains the claims that arrive in the same scheduling cycle.
 		claims []testClaim
-		// release is the number of the claim to be released, or 0 for none.
+		// release is the number of the claim to release, or 0 for none.
 		release int
 	}
 	testClaim struct {
@@ -140,7 +140,7 @@ type (
 	// wish is a request in a claim.
 	wish struct {
 		plugin string
-		// stock is the capacity from which the request takes an amount; it is empty if there is none.
+		// stock is the capacity that the request takes an amount from; empty if the request takes none.
 		stock  string
 		amount int64
 	}
@@ -165,7 +165,7 @@ func (s step) String() string {
 	return strings.Join(claims, "; in the same cycle ")
 }
 
-// plugins returns the plugins that can get a device on the machine.
+// plugins returns the plugins for which a device is offered on the machine.
 func (m machine) plugins() []string {
 	var all []string
 	for _, t := range m.things() {
@@ -182,7 +182,7 @@ func (d dice) pick(n int) int { return d.IntN(n) }
 
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
-// plugins returns one or two of the four plugins that policies and claims choose from.
+// plugins returns one or two of the four plugins used in policies and claims.
 func (d dice) plugins() []string {
 	all := []string{"macvlan", "ipvlan", "host-device", "sriov"}
 	d.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -209,7 +209,7 @@ func (d dice) machine() machine {
 	return m
 }
 
-// bandwidth returns a single default, or tiers.
+// bandwidth returns either a single default or several tiers.
 func (d dice) bandwidth() []int64 {
 	all := []int64{100, 500, 1000, 5000}
 	start := d.pick(len(all))
@@ -238,7 +238,7 @@ func (d dice) offers(n int, vf bool) []offer {
 	return offers
 }
 
-// without returns one plugin that is not in taken.
+// without returns one plugin that is not contained in taken.
 func (d dice) without(taken []string) []string {
 	for {
 		if p := d.plugins()[:1]; !stdslices.Contains(taken, p[0]) {

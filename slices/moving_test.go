@@ -11,8 +11,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The kernel cannot create a macvlan on a device that is not Ethernet, so such a device is not offered to plugins that
-// would create one.
+// The kernel cannot create a macvlan on a non-Ethernet device, so such a device is not offered for plugins that would
+// try to.
 func TestOtherDevicesThanEthernetAreNotOfferedForMacvlan(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
@@ -38,7 +38,7 @@ exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`), policy.No
 	}
 }
 
-// The kernel cannot move bridges and bonds, so they are not offered to plugins that would move them.
+// The kernel cannot move bridges and bonds, so they are not offered for plugins that would move them.
 func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux", Immovable: true},
@@ -86,8 +86,8 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	}
 }
 
-// A plugin that finds a device by its PCI address would attach an arbitrary port of a function. Plugins that take a
-// name can attach each port.
+// A plugin that finds a device by its PCI address would attach an arbitrary port of the function. Plugins that are
+// given an interface name can attach each port.
 func TestPortsOfOneFunctionAreNotOfferedByAddress(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:05:00.0", SharedFunction: true},

@@ -9,8 +9,8 @@ import (
 // maxLabel is the maximum length of a DNS label.
 const maxLabel = 63
 
-// label returns name as a DNS label. A valid label is returned unchanged. Otherwise, invalid characters are replaced
-// and a hash of the whole name is appended, so that different names result in different labels.
+// label converts name to a DNS label. A valid label is returned unchanged. Otherwise, invalid characters are replaced
+// and a hash of the whole name is appended, so that different names yield different labels.
 func label(name string) string {
 	mapped := strings.Map(func(r rune) rune {
 		switch {

@@ -85,7 +85,7 @@ exposure:
   supportedCNIPlugins: [{name: bridge}]`
 )
 
-// policies parses specs and names the policies policy-0, policy-1 and so on.
+// policies parses specs into policies named policy-0, policy-1 and so on.
 func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -99,7 +99,7 @@ func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// build resolves policies and builds the slices of the node worker-1 with every plugin that the tests use.
+// build resolves policies and builds the slices for the node worker-1, which has all plugins used in the tests.
 func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.Result {
 	t.Helper()
 	return buildWith(t, features(), devices, specs...)
@@ -122,7 +122,7 @@ func buildWith(
 	return result
 }
 
-// clusters returns the features of clusters with and without the Kubernetes alpha features.
+// clusters returns the features for clusters with and without the alpha features of Kubernetes.
 func clusters() map[string]draslices.Features {
 	groups, all := features(), features()
 	groups.CompatibilityGroups = true
@@ -150,7 +150,7 @@ func features() draslices.Features {
 	return draslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge", "device-only")}
 }
 
-// summary prints the result in the order of publication, without attributes.
+// summary prints the result in publication order, without attributes.
 func summary(result draslices.Result) string {
 	var out strings.Builder
 	for _, name := range stdslices.Sorted(maps.Keys(result.Resources.Pools)) {

@@ -12,8 +12,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// If an entry has too many attributes, it loses the attributes from files on the node before it is withheld. It keeps
-// the attributes from its policy, even if attributes from files have the same names.
+// If an entry has too many attributes, attributes from files on the node are dropped first, and only then is the entry
+// withheld. The entry keeps the attributes from its policy, even if attributes from files have the same names.
 func TestAttributesFromFilesFitIntoEntries(t *testing.T) {
 	device := discovery.Device{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC, MTU: 1500,
 		NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None, SFNumber: discovery.None,

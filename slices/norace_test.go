@@ -2,5 +2,5 @@
 
 package slices_test
 
-// raceDetector is true if the race detector, which slows down all tests, is enabled.
+// raceDetector is true if the test binary was built with the race detector, which slows down all tests.
 const raceDetector = false

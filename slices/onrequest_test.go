@@ -25,7 +25,8 @@ const (
 	pfNameKey    resourceapi.FullyQualifiedName = "dra.networking/pfName"
 )
 
-// onRequest returns a claim for a function and an amount of its link's bandwidth, or for no amount if amount is 0.
+// onRequest returns a claim for a function and an amount of bandwidth on the function's link. 0 requests no specific
+// amount.
 func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 	c := s.claim(classBandwidth, "sriov")
 	if amount > 0 {
@@ -37,9 +38,9 @@ func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 	return c
 }
 
-// Claims get exactly the amount that they request, rounded up to a step, from their function's link. In 2,000 random
-// claims and releases on two links with different speeds, the amounts never exceed the speed of a link, and a claim is
-// only rejected if no link has both enough bandwidth and a free function left.
+// Each claim gets exactly the amount that it requests, rounded up to a whole step, on its function's link. In 2,000
+// random rounds of claims and releases on two links with different speeds, the amounts never exceed the speed of a
+// link, and a claim is only rejected if no link has both enough bandwidth and a free function.
 func TestBandwidthOnRequest(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -113,7 +114,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// A policy's range is published as far as the link allows.
+// A policy's range is published up to the speed of the link.
 func TestRangesOfBandwidthOnRequest(t *testing.T) {
 	rangeOf := func(text string) string {
 		return vf(`{supportedCNIPlugins: [{name: sriov, exclusive: true}], linkBandwidth: ` + text + `}`)
@@ -121,7 +122,7 @@ func TestRangesOfBandwidthOnRequest(t *testing.T) {
 	for _, test := range []struct {
 		spec  string
 		speed int
-		// amounts contains the amount that a claim gets for each requested amount; 0 means none in both cases.
+		// amounts maps each requested amount to the amount that the claim gets. 0 means no request, or no allocation.
 		amounts map[int64]int64
 	}{
 		{rangeOf("{default: 1000, validRange: {min: 500, max: 7000, step: 100}}"), 10_000,
@@ -169,8 +170,8 @@ func TestRangesOfBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// The physical function as a whole, functions with a fixed amount, and the bandwidth on request exclude each other in
-// every order. A shared use of the physical function does not take its bandwidth.
+// A physical function as a whole, functions with a fixed amount, and bandwidth on request exclude each other, in
+// whichever order they are allocated. A shared use of the physical function does not consume its bandwidth.
 func TestExclusionOfBandwidthOnRequest(t *testing.T) {
 	fixed := vf(`{deviceNameSuffix: "-fixed", supportedCNIPlugins: [{name: netdev, exclusive: true}], ` +
 		`capacity: {bandwidth: {value: 2500}}}`)
@@ -196,8 +197,8 @@ func TestExclusionOfBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// After a policy is edited, claims that hold amounts of one kind prevent claims of the other kind from using the link
-// until the holding claims are released.
+// If a policy edit switches between fixed shares and bandwidth on request, claims of the old kind prevent claims of the
+// new kind from using the link until they are released.
 func TestBandwidthIsSwitchedUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		for _, specs := range [][]string{{vf(vfExclusive), vf(vfOnRequest)}, {vf(vfOnRequest), vf(vfExclusive)}} {
@@ -235,8 +236,8 @@ func TestBandwidthIsSwitchedUnderClaims(t *testing.T) {
 	}
 }
 
-// If policies for functions on one link disagree on the amounts, the first policy takes precedence and the other one is
-// reported.
+// If policies for functions on the same link define different amounts, the first policy takes precedence and a problem
+// is reported for the other one.
 func TestOneRangeForEachLink(t *testing.T) {
 	other := strings.Replace(vf(strings.Replace(vfOnRequest, "{supported", `{deviceNameSuffix: "-b", supported`, 1)),
 		"20000", "5000", 1)

@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// thing is an allocatable use of a device: one way to use one device on a machine.
+// thing is something that can be allocated on a machine: one particular use of one device.
 type thing struct {
 	name   string
 	device string
 	nic    string
-	// function reports whether the device is a virtual function of the NIC.
+	// function is true if the device is a virtual function of the NIC.
 	function bool
-	// exclusive is true if the thing is allocated as a whole to one claim. Otherwise, several claims can take amounts
+	// exclusive is true if the whole thing is allocated to a single claim. Otherwise, several claims can take amounts
 	// from its stock.
 	exclusive bool
 	plugins   []string
 	group     string
 	stock     []stock
-	// takes is the bandwidth on the NIC that the thing consumes while it is in use.
+	// takes is the amount of bandwidth on the NIC that the thing consumes while it is in use.
 	takes int64
 }
 
-// had is a thing that is allocated to a claim, with the amounts that the claim takes.
+// had is a thing that has been allocated to a claim, with the amounts that the claim takes.
 type had struct {
 	thing
 	amounts map[string]int64
 }
 
-// things returns all things on a machine, by name.
+// things returns everything that can be allocated on the machine, by name.
 func (m machine) things() map[string]thing {
 	all := map[string]thing{}
 	add := func(t thing) { all[t.name] = t }
@@ -66,7 +66,7 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	if fair >= 100 {
 		fair -= fair % 100
 	}
-	// Shared uses of the function that are possible at the same time split the function's fair share.
+	// Shared uses that are possible at the same time split the function's fair share.
 	groups := map[string]bool{}
 	parties := int64(0)
 	for _, o := range vf.offers {
@@ -100,8 +100,8 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	return all
 }
 
-// choices returns the bandwidths that policies define for an exclusive use of a function: those in the function's own
-// policy or, if there are none, those in the NIC's policy.
+// choices returns the bandwidths defined for an exclusive use of a function, either in the policy for the function or,
+// if that policy defines none, in the policy for the NIC.
 func (c modelNIC) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
@@ -109,8 +109,8 @@ func (c modelNIC) choices(o offer) []int64 {
 	return c.requests
 }
 
-// withBandwidth returns copies of the thing: one with its fair share, one with a single bandwidth, or one per
-// bandwidth.
+// withBandwidth returns one copy of the thing for each bandwidth in choices or, if choices is empty, a single copy with
+// the fair share.
 func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	if len(choices) == 0 {
 		choices = []int64{fair}
@@ -130,7 +130,8 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// allot returns the allocation that a wish gets from the thing. It returns false if the thing does not match the wish.
+// allot returns the allocation that fulfills a wish with this thing. It returns false if the thing does not match the
+// wish.
 func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
@@ -159,11 +160,11 @@ func exclusive(a, b thing) bool {
 	case a.function && b.function:
 		return false
 	}
-	// An allocation of a physical function excludes all its virtual functions.
+	// Allocating a physical function as a whole excludes all its virtual functions.
 	return !a.function && a.exclusive || !b.function && b.exclusive
 }
 
-// mistake returns the reason why things must not be allocated at the same time, or "" if they may.
+// mistake returns the reason why the things must not be allocated at the same time, or "" if there is none.
 func (m machine) mistake(all []had) string {
 	used := map[string]map[string]int64{}
 	taken := map[string]int64{}
@@ -195,8 +196,8 @@ func (m machine) mistake(all []had) string {
 	return ""
 }
 
-// possible returns allocations that fulfill all wishes in addition to the existing allocations, or nil if there are
-// none.
+// possible returns the names of things whose allocation, in addition to the existing allocations, would fulfill all
+// wishes. It returns nil if this is not possible.
 func (m machine) possible(things map[string]thing, all []had, requests []wish) []string {
 	if len(requests) == 0 {
 		return []string{}

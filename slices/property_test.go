@@ -15,8 +15,8 @@ import (
 )
 
 // TestSchedulerAgreesWithPolicies passes random sequences of claims and releases on random machines to the real
-// allocator, and compares each result with an oracle that uses the policies but no counters: allocated things must be
-// usable at the same time, and a claim must not be rejected if there is a way to fulfill it.
+// allocator, and compares each result with an oracle that uses the policies instead of counters: it must be possible to
+// use the allocated things at the same time, and a claim must not be rejected if there is a way to fulfill it.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	}
 }
 
-// rounds returns the number of runs for a random test that should run n times. The number is smaller with -short, and
-// with the race detector, which finds no errors in pure functions.
+// rounds returns the number of iterations for a random test whose normal number is n. The number is reduced with
+// -short, and under the race detector, which does not find any errors in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
 		return n / 8
@@ -57,7 +57,7 @@ func rounds(n int) int {
 	return n
 }
 
-// checkThings checks that every thing in the oracle's model is published exactly once, and that nothing else is
+// checkThings checks that everything in the oracle's model is published exactly once, and that nothing else is
 // published.
 func checkThings(t *testing.T, m machine, result draslices.Result) {
 	t.Helper()
@@ -90,16 +90,16 @@ type run struct {
 	features draslices.Features
 	machine  machine
 	steps    []step
-	// spoil changes the published result; it may be nil.
+	// spoil corrupts the published result to provoke a disagreement; it may be nil.
 	spoil func(draslices.Result, machine)
-	// allocate is called before the scheduler decides. The function that it returns is called with the decision.
-	// allocate may be nil.
+	// allocate, which may be nil, is called before the scheduler decides. It returns a function that is called with the
+	// scheduler's decision.
 	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
 }
 
-// err runs the sequence with the slices that the driver publishes for the machine, and returns the error.
+// err runs the sequence with the slices that the driver publishes for the machine, and returns the first disagreement.
 func (r *run) err() error {
 	result := buildWith(r.t, r.features, r.machine.devices(), r.machine.policies()...)
 	if r.spoil != nil {
@@ -112,7 +112,7 @@ func (r *run) err() error {
 func (r *run) apply(result draslices.Result) error {
 	s := newScheduler(r.t, result)
 	things := r.machine.things()
-	holders := map[int][]had{} // the devices of each claim, by its number
+	holders := map[int][]had{} // the things allocated to each claim, by claim number
 	order := []int{}           // the claims in order, so that the result is deterministic
 	for i, step := range r.steps {
 		if step.release > 0 {
@@ -140,7 +140,7 @@ func (r *run) apply(result draslices.Result) error {
 
 func claimName(number int) string { return fmt.Sprintf("number-%d", number) }
 
-// decide lets the scheduler decide on claims that arrive in one cycle, and compares the decision with the oracle.
+// decide has the scheduler decide on claims that arrive in one cycle, and compares its decision with the oracle's.
 func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had) (map[int][]had, error) {
 	var claims []*resourceapi.ResourceClaim
 	var requests []wish
@@ -184,7 +184,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	return got, nil
 }
 
-// wishing returns a claim with one request for each wish.
+// wishing returns a claim with a request for each wish.
 func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	var plugins []string
 	for _, w := range c.requests {
@@ -203,8 +203,8 @@ func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// minimised removes all parts of the sequence and of the machine that are not needed for a disagreement, and prints the
-// rest.
+// minimised removes all parts of the sequence and of the machine that are not needed to reproduce a disagreement, and
+// prints the rest.
 func (r run) minimised() string {
 	for again := true; again; {
 		again = false
@@ -224,7 +224,7 @@ func (r run) minimised() string {
 	return out.String()
 }
 
-// smaller returns all runs that have one fewer element.
+// smaller returns all variants of the run with one element removed.
 func (r run) smaller() []run {
 	var all []run
 	add := func(m machine, s []step) {
@@ -260,7 +260,7 @@ func (r run) smaller() []run {
 	return all
 }
 
-// smaller returns copies of the NIC, each without one offer, one function, or one offer of a function.
+// smaller returns all variants of the NIC with one offer, one function, or one offer of a function removed.
 func (c modelNIC) smaller() []modelNIC {
 	var all []modelNIC
 	for i := range c.offers {
@@ -289,7 +289,7 @@ func with[T any](list []T, i int, value T) []T {
 	return changed
 }
 
-// TestOracleFindsWrongEncodings checks that the test above can detect mistakes.
+// TestOracleFindsWrongEncodings checks that TestSchedulerAgreesWithPolicies can detect mistakes.
 func TestOracleFindsWrongEncodings(t *testing.T) {
 	shared := func(plugin, group string, value int64) offer {
 		return offer{suffix: "-" + plugin, plugins: []string{plugin}, group: group,
@@ -315,7 +315,8 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		spoil    func(draslices.Result, machine)
 		features draslices.Features
 	}{
-		// This is the encoding of the published design: a shared persona takes its peers' counters but not its own.
+		// This is the encoding from the published design: a shared persona consumes its peers' counters but not its
+		// own.
 		"Example 4": {single(modelNIC{offers: []offer{shared("macvlan", "rx-handler", 64),
 			shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
 		"Example 5": {single(modelNIC{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
@@ -358,7 +359,7 @@ func anyMachine(d dice) machine {
 	return m
 }
 
-// withoutCounter removes the consumption of counters whose names have the given suffix.
+// withoutCounter makes devices no longer consume counters with the given suffix.
 func withoutCounter(suffix string) func(draslices.Result, machine) {
 	return func(result draslices.Result, _ machine) {
 		eachDevice(result, func(d *resourceapi.Device) {
@@ -373,7 +374,7 @@ func withoutCounter(suffix string) func(draslices.Result, machine) {
 	}
 }
 
-// withGroups changes compatibility groups.
+// withGroups applies change to the compatibility groups of all devices.
 func withGroups(change func([]string) []string) func(draslices.Result, machine) {
 	return func(result draslices.Result, _ machine) {
 		eachDevice(result, func(d *resourceapi.Device) {
@@ -386,7 +387,7 @@ func withGroups(change func([]string) []string) func(draslices.Result, machine) 
 	}
 }
 
-// peersOnly removes the mirrors of their own capacities from the consumption of shared entries.
+// peersOnly makes shared entries no longer consume the mirrors of their own capacities.
 func peersOnly(result draslices.Result, _ machine) {
 	eachDevice(result, func(d *resourceapi.Device) {
 		if !ptr.Deref(d.AllowMultipleAllocations, false) {
@@ -402,7 +403,7 @@ func peersOnly(result draslices.Result, _ machine) {
 	})
 }
 
-// slotsByFunctions sets exclusion-slots to the number of virtual functions plus one.
+// slotsByFunctions sets the exclusion slots to the number of virtual functions plus one.
 func slotsByFunctions(result draslices.Result, m machine) {
 	slots := map[string]resourceapi.Counter{}
 	for _, c := range m.nics {
@@ -440,8 +441,8 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 	}
 }
 
-// Every published counter can run out. Other counters would only cost time, since kube-scheduler has to process each
-// counter on every node that it tries.
+// Every published counter can be used up. A counter that cannot would only cost time, since kube-scheduler has to
+// process each counter on every node that it tries.
 func TestCountersCanRefuse(t *testing.T) {
 	for seed := range uint64(rounds(400)) {
 		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})

@@ -23,7 +23,7 @@ func railCards() []discovery.Device {
 	return devices
 }
 
-// withRails adds a constraint on the rails of all requests.
+// withRails adds a constraint to the claim: the rails of all requests must match or, if match is false, be distinct.
 func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.ResourceClaim {
 	rail := resourceapi.FullyQualifiedName("example.com/rail")
 	constraint := resourceapi.DeviceConstraint{DistinctAttribute: &rail}
@@ -34,9 +34,9 @@ func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.Resour
 	return claim
 }
 
-// The scheduler distinguishes the rails of virtual functions, which a table assigns to their physical functions and to
-// one of the virtual functions. Functions without a rail never satisfy a constraint: the rails of two such functions do
-// not match.
+// The scheduler distinguishes virtual functions by their rails, which a table assigns to their physical functions and
+// to one of the virtual functions. Functions without a rail never satisfy a constraint: two such functions do not have
+// matching rails.
 func TestRailsOfVirtualFunctions(t *testing.T) {
 	policy := vf(`
   supportedCNIPlugins: [{name: sriov, exclusive: true}]

@@ -21,16 +21,16 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive
-// result becomes an allocated device, and a share becomes a shared device with the capacity that it consumes.
+// scheduler is the real allocator, with the bookkeeping that kube-scheduler does between cycles: an exclusive result
+// becomes an allocated device, and a share becomes a shared device with its consumed capacity.
 type scheduler struct {
 	t       testing.TB
 	slices  []*resourceapi.ResourceSlice
 	claims  map[string]*resourceapi.AllocationResult
 	counter int
-	// lists and groups are the feature gates that the slices require in the cluster.
+	// lists and groups indicate which feature gates the slices require in the cluster.
 	lists, groups bool
-	// selector is the expression that a topology's step adds to its class, or empty for none.
+	// selector is the expression that a step in a topology adds to its class, or empty if there is none.
 	selector string
 }
 
@@ -60,7 +60,7 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 // classBandwidth is the class for link bandwidth.
 const classBandwidth = "bandwidth"
 
-// List and Get return classes named after a CNI plugin, like those that the controller creates for root steps.
+// List and Get return classes named after CNI plugins, like those that the controller creates for root steps.
 func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
 
 func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
@@ -84,7 +84,7 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 	return class, nil
 }
 
-// claim returns a claim that has a request for each plugin.
+// claim returns a claim with one request for each plugin.
 func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	s.counter++
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
@@ -100,7 +100,7 @@ func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// state returns the scheduler's input at the beginning of a cycle.
+// state returns the input for the scheduler at the start of a cycle.
 func (s *scheduler) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -121,8 +121,8 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions contains the compiled expressions of all classes, as in the scheduler. withLists contains the same
-// expressions, compiled with the feature DRAListTypeAttributes.
+// expressions caches the compiled expressions of all classes, as the scheduler does. withLists contains the same
+// expressions, compiled with the feature DRAListTypeAttributes enabled.
 var (
 	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
@@ -149,8 +149,8 @@ func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceap
 	return results, err
 }
 
-// cycle allocates claims in one scheduling cycle. It returns the names of the devices, or none if the claims do not
-// fit, and the keys for releasing them.
+// cycle allocates claims in one scheduling cycle. It returns the names of the devices, and the keys for releasing the
+// claims. It returns none if the claims do not fit.
 func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []string, keys []string) {
 	s.t.Helper()
 	results, err := s.allocate(claims...)
@@ -173,13 +173,13 @@ func (s *scheduler) release(keys ...string) {
 	}
 }
 
-// use is one way to use a device: the plugin in the claim and the entry that the claim must get.
+// use is one way of using a device: the plugin in the claim and the entry that the claim must get.
 type use struct {
 	plugin, device string
 }
 
 // TestExclusion tries every ordered pair of uses on a machine: in separate cycles, in one cycle, in one claim, and
-// again after the first use was released.
+// again once the first use has been released.
 func TestExclusion(t *testing.T) {
 	macvlan, ipvlan := use{"macvlan", "-macvlan"}, use{"ipvlan", "-ipvlan"}
 	passthrough, vf := use{"host-device", "-passthrough"}, use{"sriov", "v"}
@@ -189,7 +189,7 @@ func TestExclusion(t *testing.T) {
 		devices  []discovery.Device
 		policies []string
 		uses     []use
-		// together contains the pairs that may be in use at the same time, in either order.
+		// together contains the pairs that may be in use at the same time, regardless of their order.
 		together [][2]use
 	}{
 		"macvlan and ipvlan of one NIC exclude each other": {
@@ -225,7 +225,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// checkPair allocates two uses in every way in which claims can arrive.
+// checkPair tries to allocate two uses in each of the ways in which claims can arrive.
 func checkPair(t *testing.T, result draslices.Result, first, second use, allowed bool) {
 	t.Helper()
 	report := func(how string, devices []string) {
@@ -256,7 +256,7 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	report("in one claim", devices)
 }
 
-// A NIC can be shared until its capacity is used up, and is free for another use once the last share is released.
+// A NIC can be shared until its capacity is used up, and is free for other uses once the last share has been released.
 func TestSharesAreCounted(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, ipvlanPolicy, passthroughPolicy))
 	var shares []string
@@ -287,7 +287,7 @@ func TestSharesAreCounted(t *testing.T) {
 	}
 }
 
-// All virtual functions can be allocated in addition to a macvlan, but each only once.
+// All virtual functions can be allocated in addition to a macvlan, but each of them only once.
 func TestAllVirtualFunctionsFit(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {

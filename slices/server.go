@@ -9,25 +9,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// MissingFeatures contains the features of ResourceSlices that the cluster lacks.
+// MissingFeatures specifies which ResourceSlice features the cluster does not support.
 type MissingFeatures struct {
 	// Counters: the API server drops shared counters (feature DRAPartitionableDevices).
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: between pods, the scheduler forgets how much shared devices have consumed from their counters. This
-	// affects versions before Kubernetes 1.36.2.
+	// Charging: between pods, the scheduler forgets how much the shared devices have consumed from their counters. This
+	// affects Kubernetes versions before 1.36.2.
 	Charging bool
-	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
+	// Taints: the API server drops device taints (feature DRADeviceTaints).
 	Taints bool
 }
 
-// Without returns the result without the entries whose rules the cluster cannot enforce: it is safer not to publish a
-// device than to allocate it to mutually exclusive pods. The receiver is not changed.
+// Without returns the result without the entries whose rules the cluster cannot enforce: not publishing a device is
+// safer than allocating it to mutually exclusive pods. The receiver is not modified.
 //
-// If at least one entry that uses a counter set remains, the set stays unchanged, since the consumption of the
-// remaining entries was computed together with all other entries. An unused set is removed; otherwise, an API server
-// that drops counters would drop it on every write.
+// If at least one remaining entry uses a counter set, the set stays unchanged, since the consumption of the remaining
+// entries was computed together with that of all other entries. An unused set is removed; otherwise, an API server that
+// does not support counters would drop it on every write.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -85,10 +85,11 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 	return sets
 }
 
-// Tainted returns the result with the taints that a function assigns to entries. The receiver is not changed.
+// Tainted returns the result with the taints that the given function returns for each entry. The receiver is not
+// modified.
 //
-// Taints change when cables are plugged in and when pods start, but nothing else may change with them. Therefore names,
-// pools and counters are determined first.
+// Taints change when cables are plugged in and when pods start, but this must not change anything else. Therefore,
+// names, pools and counters are determined beforehand.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r

@@ -17,10 +17,10 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// checkValid checks the rules of the ResourceSlice API and the references within each pool. It runs the generated part
-// of the API server's validation unchanged. The handwritten part is not available as a library: its rules are
-// implemented here based on the API's documentation, and tests with a real Kubernetes cluster check that the API server
-// agrees.
+// checkValid checks that the result follows the rules of the ResourceSlice API and that references within each pool are
+// valid. It runs the generated part of the API server's validation unchanged. The handwritten part is not available as
+// a library, so its rules are implemented here according to the API documentation. Tests with a real Kubernetes cluster
+// check that the API server agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
 	create := operation.Operation{Type: operation.Create,
@@ -92,7 +92,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 	}
 }
 
-// checkCounters checks the counters in a set or in a consumption.
+// checkCounters checks the counters in a set or a consumption.
 func checkCounters(t testing.TB, where string, counters map[string]resourceapi.Counter) {
 	t.Helper()
 	if len(counters) == 0 || len(counters) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
@@ -106,7 +106,7 @@ func checkCounters(t testing.TB, where string, counters map[string]resourceapi.C
 	}
 }
 
-// checkCapacity checks a capacity of an exclusive or shared device.
+// checkCapacity checks a capacity of an exclusive or a shared device.
 func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, shared bool) {
 	t.Helper()
 	p := c.RequestPolicy
@@ -124,7 +124,7 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
 		t.Errorf("%s: %v is not a valid capacity of a policy: %v", where, c, err)
 	}
-	// The API has the same rules for this as the driver's own policies.
+	// In this respect, the API has the same rules as the driver's own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
 		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity},
 		SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
@@ -187,8 +187,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 }
 
-// checkGroups checks that, of the devices that consume from a counter set, either all or none have compatibility
-// groups. Otherwise the scheduler would consider them incompatible.
+// checkGroups checks that, among the devices that consume from the same counter set, either all or none have
+// compatibility groups. Otherwise, the scheduler would treat them as incompatible.
 func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 	t.Helper()
 	for _, c := range d.ConsumesCounters {
