@@ -67,8 +67,8 @@ func (class) Get(string) (*resourceapi.DeviceClass, error) {
 	return &resourceapi.DeviceClass{}, nil
 }
 
-// allocated returns the amount of a shared device that the real allocator allocates to a claim, or nil if it rejects
-// the claim.
+// allocated returns the amount of a shared device that the real allocator assigns to a claim, or nil if it rejects the
+// claim.
 func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantity) *resource.Quantity {
 	t.Helper()
 	const key = "dra.networking/bandwidth"
@@ -108,7 +108,7 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	return ptr.To(results[0].Devices.Results[0].ConsumedCapacity[key])
 }
 
-// The rules match those that the real allocator uses to divide a device's capacity.
+// Amount follows the same rules as the real allocator, which uses them to divide a device's capacity.
 func TestAmountAsTheAllocator(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	given := 0

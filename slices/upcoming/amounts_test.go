@@ -5,12 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount evaluates the request policies in other tests: it returns the amount that a claim consumes from a counter in a
+// Amount evaluates request policies for other tests: it returns the amount that a claim consumes from a counter in a
 // set, and whether this amount is allowed and within the total. The rules are those for consumable capacity (KEP-5075),
-// which KEP-5941 adopts: without a request, the claim gets the default in the request policy, or everything if there is
-// no default. A request below the minimum gets the minimum. Other requests are rounded up to the next step or valid
-// value. A request above the maximum or the largest valid value is rejected. request is nil if the claim contains no
-// request for the counter.
+// which KEP-5941 adopts. Without a request, the claim gets the default from the request policy or, if there is no
+// default, everything. A request below the minimum gets the minimum. Any other request is rounded up to the next step
+// or valid value. A request above the maximum or the largest valid value is rejected. request is nil if the claim does
+// not request an amount of the counter.
 func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
 	switch {
 	case request != nil && request.Cmp(*c.Value) > 0:
@@ -25,7 +25,7 @@ func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, o
 	return amount, ok && amount.Cmp(*c.Value) <= 0
 }
 
-// rounded rounds a request up to an amount that the policy allows.
+// rounded rounds a request up to the next amount that the policy allows.
 func rounded(request resource.Quantity, policy *resourceapi.CapacityRequestPolicy) (resource.Quantity, bool) {
 	switch {
 	case policy == nil:
@@ -43,7 +43,7 @@ func rounded(request resource.Quantity, policy *resourceapi.CapacityRequestPolic
 	return request, true
 }
 
-// inRange rounds a request up to an amount in the range.
+// inRange rounds a request up to the next amount in the range.
 func inRange(request resource.Quantity, allowed *resourceapi.CapacityRequestPolicyRange) (resource.Quantity, bool) {
 	if request.Cmp(*allowed.Min) <= 0 {
 		return *allowed.Min, true

@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// bandwidthKey is the name of the capacity with which claims request bandwidth.
+	// bandwidthKey is the name of the capacity that claims use to request bandwidth.
 	bandwidthKey = resourceapi.QualifiedName(v1alpha1.AttributeDomain + "/" + v1alpha1.Bandwidth)
-	// bandwidthCounter is the counter of a physical function that its virtual functions share.
+	// bandwidthCounter is the counter of a physical function that is shared by its virtual functions.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// bandwidthStep is the minimum bandwidth of a claim and the granularity of its amounts, in Mbit/s, unless a policy
-	// defines other values.
+	// bandwidthStep is the minimum bandwidth that a claim can request, and the granularity of its requests, in Mbit/s,
+	// unless a policy defines other values.
 	bandwidthStep = 100
 )
 
 // RequestDriven returns the slices that a node without held devices would publish if the API supported KEP-5941. Each
-// virtual function is published once, and a claim requests an amount of the physical function's bandwidth. The request
-// policy comes from a policy for the virtual functions or, if they have none, from a policy for the physical function.
-// By default, a claim takes an equal share, and may request from 100 Mbit/s to the speed of the link in steps of 100
-// (the published design, §6.3). Entries that several claims share consume a fixed amount.
+// virtual function is published once, and claims request amounts of the physical function's bandwidth. The request
+// policy comes from a policy for the virtual functions or, if none of these defines one, from a policy for the physical
+// function. Without such a policy, a claim gets an equal share by default, and may request from 100 Mbit/s up to the
+// link's speed in steps of 100 (the published design, §6.3). Entries that several claims can share consume a fixed
+// amount.
 func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
 	features.Held, features.CountBandwidth = nil, true
 	result, err := draslices.Build(name, withoutRequests(decision), features)
@@ -57,7 +58,7 @@ func RequestDriven(name string, decision policy.Decision, features draslices.Fea
 	return node, nil
 }
 
-// withoutRequests returns the decision without the bandwidth policies of exclusive entries, so that each virtual
+// withoutRequests returns the decision without the bandwidth settings of exclusive entries, so that each virtual
 // function has a single entry with its share.
 func withoutRequests(decision policy.Decision) policy.Decision {
 	changed := policy.Decision{Devices: slices.Clone(decision.Devices), Problems: decision.Problems}
@@ -73,8 +74,8 @@ func withoutRequests(decision policy.Decision) policy.Decision {
 	return changed
 }
 
-// withoutRequest returns the capacities without the bandwidth for a virtual function. For other devices, it only omits
-// the bandwidth's request policy.
+// withoutRequest returns the capacities without the bandwidth if they belong to a virtual function. For other devices,
+// it only omits the request policy of the bandwidth.
 func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capacity {
 	var changed []policy.Capacity
 	for _, c := range capacities {
@@ -89,7 +90,7 @@ func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capaci
 	return changed
 }
 
-// setRequestPolicy sets the request policy of the bandwidth counter, if the slice contains this counter.
+// setRequestPolicy sets the request policy of the bandwidth counter if the slice contains this counter.
 func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	for _, set := range s.SharedCounters {
 		if c, ok := set.Counters[bandwidthCounter]; ok {
@@ -99,8 +100,8 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	}
 }
 
-// takeFromClaims lets claims choose the bandwidth of a device, if the slice contains this device. The share is then no
-// longer a capacity of the device, since this capacity would reject claims that request more.
+// takeFromClaims lets claims choose the bandwidth of a device if the slice contains the device. The share is then no
+// longer a capacity of the device, since this capacity would cause claims for more bandwidth to be rejected.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

@@ -15,7 +15,7 @@ import (
 
 const pool = "worker-1/enp3s0f0"
 
-// node returns a physical function with virtual functions, and the bandwidth settings in policies.
+// node returns the decision for a physical function with virtual functions, with the bandwidth settings from policies.
 func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) policy.Decision {
 	var decision policy.Decision
 	for i, d := range function("enp3s0f0", speed, functions) {
@@ -32,7 +32,7 @@ func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) 
 	return decision
 }
 
-// requestDriven returns the slices of the pool, and the problems.
+// requestDriven returns the slices in the only pool, and the problems.
 func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, string) {
 	t.Helper()
 	node, err := upcoming.RequestDriven("worker-1", decision, features())
@@ -51,7 +51,7 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is published once and consumes the requested amount of the bandwidth counter; an exclusive
+// Each virtual function is published once and consumes the requested amount from the bandwidth counter; an exclusive
 // entry of the physical function consumes all of it.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
@@ -126,7 +126,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 	}
 }
 
-// If the speed is unknown, bandwidth is not counted, regardless of whether a claim or a policy defines it.
+// If the speed is unknown, bandwidth is not counted, whether a claim or a policy defines the amount.
 func TestRequestDrivenWithoutSpeed(t *testing.T) {
 	slices, problems := requestDriven(t, node(0, 2, nil, nil))
 	if _, counted := slices[0].SharedCounters[0].Counters["bandwidth"]; counted || problems != "" {
@@ -140,7 +140,7 @@ func TestRequestDrivenBadNode(t *testing.T) {
 	}
 }
 
-// ledger is a scheduler as described in KEP-5941, for a single pool whose devices are exclusive.
+// ledger is a scheduler as specified in KEP-5941, for a single pool with only exclusive devices.
 type ledger struct {
 	left    map[string]upcoming.Counter // remaining amounts in the only counter set
 	devices []upcoming.Device
@@ -158,7 +158,7 @@ func newLedger(slices []upcoming.Slice) *ledger {
 	return l
 }
 
-// allocate allocates the first device that fits and whose name contains part.
+// allocate allocates the first device that fits among those with part in their name.
 func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	for _, d := range l.devices {
 		if _, taken := l.taken[d.Name]; taken || !strings.Contains(d.Name, part) {
@@ -172,7 +172,7 @@ func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	return ""
 }
 
-// amounts returns the consumption of a device, or nil if it exceeds the remaining amount.
+// amounts returns the amounts that a device would consume, or nil if they exceed the remaining amounts.
 func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for name, c := range d.ConsumesCounters[0].Counters {
@@ -194,8 +194,8 @@ func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[stri
 	return amounts
 }
 
-// Claims for any amounts, in any order, never take more bandwidth than the link has. They are only rejected if not
-// enough bandwidth is left or no function is free.
+// Claims for arbitrary amounts, in any order, never take more bandwidth than the link has. They are only rejected if
+// there is not enough bandwidth left or no function is free.
 func TestRequestsShareTheLink(t *testing.T) {
 	const speed, functions = 100_000, 8
 	slices, _ := requestDriven(t, node(speed, functions, nil, nil))

@@ -20,14 +20,14 @@ type (
 const (
 	// maxIncludes is the maximum number of mixins that an object can include (KEP-5234).
 	maxIncludes = 8
-	// includeSize and mixinSize are the maximum number of bytes that one include and one mixin add to a slice.
+	// includeSize and mixinSize are upper bounds for the number of bytes that an include and a mixin add to a slice.
 	includeSize = 32
 	mixinSize   = 100
 )
 
-// Compact returns a slice in which fields that several devices or counter sets have in common are moved to mixins. No
-// object includes a field from two mixins, so the order of mixins does not matter. A slice that already has mixins is
-// returned unchanged. Flatten reverts Compact. The argument is not modified.
+// Compact returns a slice in which mixins contain the fields that several devices or counter sets have in common. No
+// field of an object comes from more than one mixin, so the order of mixins does not matter. A slice that already has
+// mixins is returned unchanged. Flatten reverts Compact. The argument is not modified.
 func Compact(s Slice) Slice {
 	if s.Mixins != nil {
 		return s
@@ -55,13 +55,13 @@ func Compact(s Slice) Slice {
 	return compact
 }
 
-// countersOf contains the counters of a set or of a consumption, and the mixins that it includes.
+// countersOf contains the counters in a set or a consumption, and the mixins that the set or consumption includes.
 type countersOf struct {
 	includes *[]string
 	counters *map[string]Counter
 }
 
-// compactCounters moves the common counters of sets or of consumptions to mixins, even across different counter sets.
+// compactCounters moves the counters that sets or consumptions have in common to mixins, even across counter sets.
 func compactCounters(kind string, all []countersOf) []CounterMixin {
 	objects := make([]object, len(all))
 	for i, c := range all {
@@ -81,7 +81,7 @@ func compactCounters(kind string, all []countersOf) []CounterMixin {
 	return mixins
 }
 
-// compactDevices moves the common attributes and capacities of devices to mixins.
+// compactDevices moves the attributes and capacities that devices have in common to mixins.
 func compactDevices(devices []Device) []DeviceMixin {
 	const attributes, capacities = "a:", "c:"
 	objects := make([]object, len(devices))
@@ -105,10 +105,10 @@ func compactDevices(devices []Device) []DeviceMixin {
 	return mixins
 }
 
-// object contains the fields of an object, with their values as JSON.
+// object contains the fields of an object, with the values encoded as JSON.
 type object map[string]string
 
-// fields returns the content of a map as an object. The prefix distinguishes the maps within an object.
+// fields converts a map to an object. The prefix distinguishes fields from different maps in the same object.
 func fields[K ~string, V any](prefix string, values map[K]V) object {
 	o := make(object, len(values))
 	for key, value := range values {
@@ -121,17 +121,17 @@ func fields[K ~string, V any](prefix string, values map[K]V) object {
 	return o
 }
 
-// common is content that several objects have in common.
+// common is a set of fields that several objects have in common.
 type common struct {
 	fields map[string]bool
-	// members contains the indexes of all objects with this content, in ascending order.
+	// members contains the indexes of all objects with these fields, in ascending order.
 	members []int
-	// saved is the number of bytes saved by moving the content into a mixin.
+	// saved is the number of bytes saved by moving the fields to a mixin.
 	saved int
 }
 
-// factor returns the common content for which a mixin is worthwhile, in descending order of savings. Fields are grouped
-// if the same objects contain them with the same values, so no field of an object is in two results.
+// factor returns the common fields for which a mixin is worthwhile, in descending order of savings. Fields are grouped
+// if exactly the same objects contain them, with the same values, so no field of an object appears in two results.
 func factor(objects []object) []common {
 	said := map[string][]int{} // by field and value
 	for i, o := range objects {
@@ -171,7 +171,7 @@ func factor(objects []object) []common {
 	})
 }
 
-// pick returns the entries of a map that belong to the common content.
+// pick returns the entries of a map that are among the common fields.
 func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]V {
 	var picked map[K]V
 	for key, value := range values {

@@ -14,20 +14,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// link is the bandwidth that the virtual functions of a physical function share.
+// link describes the bandwidth that a physical function's virtual functions share.
 type link struct {
 	// speed is in Mbit/s; 0 if it is unknown.
 	speed int64
 	// functions is the number of virtual functions that share the bandwidth.
 	functions int64
-	// requests contains the bandwidth requests that policies allow; nil if they define none.
+	// requests is the request policy for bandwidth; nil if no policy defines one.
 	requests *resourceapi.CapacityRequestPolicy
 	// policy is the name of the policy that defines requests.
 	policy   string
 	problems []policy.Problem
 }
 
-// linksOf returns the links that virtual functions share, by the name of the physical function.
+// linksOf returns the links that virtual functions share, by the interface name of the physical function.
 func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	links := map[discovery.IfName]*link{}
 	devices := slices.SortedFunc(slices.Values(decision.Devices), func(a, b policy.DeviceDecision) int {
@@ -60,8 +60,8 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	return links
 }
 
-// request adopts the bandwidth requests that personas allow. Only the first request policy applies, since a counter has
-// a single request policy.
+// request adopts the bandwidth request policy from the personas. Only the first request policy is used, since a counter
+// can have only one.
 func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -87,8 +87,8 @@ func (l *link) problem(policyName string, pf discovery.IfName, format string, ar
 	}
 }
 
-// requestPolicy returns the request policy for the bandwidth counter: the one that the policies define, limited to the
-// speed of the link, or else the default.
+// requestPolicy returns the request policy for the bandwidth counter: the one from the policies, limited to the link's
+// speed, or, if it does not fit or does not exist, the default.
 func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPolicy {
 	if l.requests == nil {
 		return l.anything()
@@ -101,8 +101,8 @@ func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPo
 	return fitting
 }
 
-// anything returns a request policy that allows any amount from one step to the whole link, with an equal share as the
-// default.
+// anything returns a request policy that allows any amount from one step up to the whole link. The default is an equal
+// share.
 func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	share := l.speed / l.functions
 	if l.speed < bandwidthStep {
@@ -116,8 +116,8 @@ func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	}
 }
 
-// fitting returns the request policy that the policies define, without amounts that exceed the speed of the link. It
-// returns nil if the default exceeds the link.
+// fitting returns the request policy defined by policies, minus any amounts that exceed the link's speed. It returns
+// nil if the default exceeds the link's speed.
 func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	tooMuch := func(q resource.Quantity) bool { return q.CmpInt64(l.speed) > 0 }
 	fitting := l.requests.DeepCopy()
@@ -130,7 +130,7 @@ func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	case r == nil || r.Max == nil || !tooMuch(*r.Max):
 	case r.Step == nil:
 		r.Max = quantity(l.speed)
-	default: // the largest step within the speed of the link
+	default: // the largest step that does not exceed the link's speed
 		over := l.speed - r.Min.Value()
 		r.Max = quantity(l.speed - over%r.Step.Value())
 	}

@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Flatten returns a slice without mixins: their content is copied to the objects that include them. If several mixins
-// contain the same field, the one that is included last takes precedence, and fields of the including object take
-// precedence over any mixin (KEP-5234). Flatten returns an error if an included mixin does not exist. The argument is
+// Flatten returns a slice without mixins, copying their content to the objects that include them. If several mixins
+// contain the same field, the mixin that is included last takes precedence, and fields of the including object take
+// precedence over all mixins (KEP-5234). Flatten returns an error if an included mixin does not exist. The argument is
 // not modified.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
@@ -33,7 +33,7 @@ func Flatten(s Slice) (Slice, error) {
 	return flat, nil
 }
 
-// mixinParts contains the content of mixins by name.
+// mixinParts contains the content of all mixins, by kind and name.
 type mixinParts struct {
 	attributes   parts[name, attribute]
 	capacity     parts[name, capacity]
@@ -60,7 +60,7 @@ func byName(m *Mixins) mixinParts {
 	return all
 }
 
-// flatten returns a device without includes, with the content of the included mixins.
+// flatten returns a device with the content of the included mixins instead of the includes.
 func (p mixinParts) flatten(d Device) (Device, error) {
 	flat := d
 	flat.Includes, flat.ConsumesCounters = nil, nil
@@ -81,7 +81,7 @@ func (p mixinParts) flatten(d Device) (Device, error) {
 	return flat, nil
 }
 
-// layers merges the included parts in order, followed by the direct fields.
+// layers merges the included parts in order, and then the direct fields on top of them.
 func layers[K comparable, V any](all parts[K, V], includes []string, direct map[K]V) (map[K]V, error) {
 	if len(includes) == 0 {
 		return direct, nil

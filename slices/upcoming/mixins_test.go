@@ -29,8 +29,8 @@ type (
 	capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 )
 
-// Mixins that are included later override earlier ones, regardless of their order in the slice, and the object's own
-// values override all of them.
+// Mixins that are included later override those included earlier, regardless of their order in the slice, and an
+// object's own values override all mixins.
 func TestFlattenOrder(t *testing.T) {
 	slice := upcoming.Slice{
 		Mixins: &upcoming.Mixins{
@@ -88,7 +88,7 @@ func TestFlattenUnknown(t *testing.T) {
 	}
 }
 
-// The common fields of virtual functions are only written once.
+// Fields that virtual functions have in common are only written once.
 func TestCompact(t *testing.T) {
 	vf := func(index int64) upcoming.Device {
 		return upcoming.Device{
@@ -136,13 +136,13 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// An object never includes more mixins than the KEP allows, regardless of how many fields are common.
+// An object never includes more mixins than the KEP allows, however many fields it has in common with other objects.
 func TestCompactIncludes(t *testing.T) {
 	const devices, kinds = 12, 12
 	var slice upcoming.Slice
 	for i := range devices {
 		d := upcoming.Device{Name: fmt.Sprintf("d%d", i), Attributes: attributes{}}
-		for kind := range kinds { // every device shares each kind with a different set of devices
+		for kind := range kinds { // each kind is common to a different set of devices
 			if i != kind {
 				d.Attributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/quite-a-long-name-of-attribute-%02d",
 					kind))] = number(7)
@@ -164,7 +164,7 @@ func TestCompactIncludes(t *testing.T) {
 	checkFlat(t, slice)
 }
 
-// checkFlat checks that mixins lose no information, comply with the rules, and do not enlarge the slice.
+// checkFlat checks that no information is lost in mixins, that they follow the rules, and that the slice does not grow.
 func checkFlat(t testing.TB, slice upcoming.Slice) {
 	t.Helper()
 	compact := upcoming.Compact(slice)
@@ -230,7 +230,7 @@ func FuzzNodes(f *testing.F) {
 	})
 }
 
-// With mixins, the slices of a node with 1024 virtual functions need less than two fifths of the bytes.
+// With mixins, the slices for a node with 1024 virtual functions need at most two fifths as many bytes.
 func TestSizeWithMixins(t *testing.T) {
 	var decision policy.Decision
 	for nic := range 8 {

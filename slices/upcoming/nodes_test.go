@@ -14,7 +14,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions based on bytes. After the last byte, every decision is 0.
+// choices makes decisions based on fuzzer input. Once all bytes have been used, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -44,12 +44,12 @@ func function(name string, speed, n int) []discovery.Device {
 	return devices
 }
 
-// bandwidth returns the bandwidth setting in a policy.
+// bandwidth returns the bandwidth setting from a policy.
 func bandwidth(value string, requests *resourceapi.CapacityRequestPolicy) policy.Capacity {
 	return policy.Capacity{Name: "bandwidth", Value: resource.MustParse(value), RequestPolicy: requests}
 }
 
-// persona returns a persona that a policy can define.
+// persona returns a persona that a policy could define.
 func (c *choices) persona(number int) policy.Persona {
 	p := policy.Persona{Suffix: fmt.Sprintf("-p%d", number), Policy: fmt.Sprintf("policy-%d", number),
 		Exclusive: c.pick(2) == 0, Plugins: []string{"sriov", "macvlan"}[:1+c.pick(2)]}
@@ -75,7 +75,7 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision returns a machine with some NICs, possibly with many virtual functions.
+// decision returns the decision for a machine with some NICs, possibly with many virtual functions.
 func (c *choices) decision() policy.Decision {
 	var d policy.Decision
 	number := 0

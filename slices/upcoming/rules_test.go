@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The limits for one slice (KEP-5234).
+// These are the limits for one slice (KEP-5234).
 const (
 	maxDevices          = 128
 	maxFields           = 4096 // attributes and capacities of all devices and mixins
@@ -15,8 +15,8 @@ const (
 	maxFieldsOfDevice   = 32   // including those from its mixins
 )
 
-// Validate checks the slices in other tests: it returns all violations of the rules that the KEPs add to the API's
-// rules. It does not check references to counter sets, which may be in other slices of the pool.
+// Validate checks slices for other tests: it returns all violations of the rules that the KEPs add to those of the API.
+// It does not check references to counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {
@@ -59,8 +59,8 @@ func (v *validator) atMost(n, limit int, where string) {
 	}
 }
 
-// mixins checks the mixins of a slice and stores their names for the objects that include them. Their fields count
-// toward the slice's limit only once, regardless of how many devices include them.
+// mixins checks the mixins in a slice and records their names for checking the objects that include them. The fields of
+// a mixin count toward the slice's limit only once, however many devices include it.
 func (v *validator) mixins(m *Mixins, path *field.Path) {
 	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
 	for i, mixin := range m.Device {
@@ -79,7 +79,7 @@ func (v *validator) mixins(m *Mixins, path *field.Path) {
 	}
 }
 
-// mixinName checks that a name is a DNS label and unique in its list.
+// mixinName checks that a name is a DNS label and is unique within its list.
 func (v *validator) mixinName(name string, known sets.Set[string], path *field.Path) {
 	path = path.Child("name")
 	for _, reason := range validation.IsDNS1123Label(name) {
@@ -91,7 +91,7 @@ func (v *validator) mixinName(name string, known sets.Set[string], path *field.P
 	known.Insert(name)
 }
 
-// includes checks that all included mixins exist and that there are not too many of them.
+// includes checks that all included mixins exist and that there are not too many includes.
 func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
 	path = path.Child("includes")
 	if len(includes) > maxIncludes {
@@ -123,7 +123,7 @@ func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	}
 }
 
-// device checks a device. Its own attributes and capacities count toward the slice's limit.
+// device checks a device. The device's own attributes and capacities count toward the slice's limit.
 func (v *validator) device(d Device, path *field.Path) {
 	v.includes(d.Includes, v.deviceMixins, path)
 	v.fields += len(d.Attributes) + len(d.Capacity)
@@ -134,7 +134,7 @@ func (v *validator) device(d Device, path *field.Path) {
 	}
 }
 
-// consumption checks the consumption of a device from a set.
+// consumption checks a device's consumption from one set.
 func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
 	v.consumed += len(counters)
 	for name, c := range counters {

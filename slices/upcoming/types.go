@@ -9,14 +9,14 @@ import (
 )
 
 type (
-	// Slice is the part of the spec of a ResourceSlice that a driver writes.
+	// Slice is the part of a ResourceSlice's spec that a driver writes.
 	Slice struct {
-		// Mixins are parts that the counter sets and devices of the same slice can include.
+		// Mixins contains parts that counter sets and devices in the same slice can include.
 		Mixins         *Mixins      `json:"mixins,omitempty"`
 		SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
 		Devices        []Device     `json:"devices,omitempty"`
 	}
-	// Mixins contains parts of counter sets and devices. Names are unique within each kind.
+	// Mixins contains parts of counter sets, devices and consumptions. Names are unique within each kind.
 	Mixins struct {
 		Device                   []DeviceMixin  `json:"device,omitempty"`
 		DeviceCounterConsumption []CounterMixin `json:"deviceCounterConsumption,omitempty"`
@@ -28,7 +28,7 @@ type (
 		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 		Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
 	}
-	// CounterMixin contains counters for a set, or consumed amounts.
+	// CounterMixin contains counters for sets, or consumed amounts for consumptions.
 	CounterMixin struct {
 		Name     string             `json:"name"`
 		Counters map[string]Counter `json:"counters"`
@@ -49,40 +49,40 @@ type (
 		Taints                   []resourceapi.DeviceTaint                                 `json:"taints,omitempty"`
 		AllowMultipleAllocations *bool                                                     `json:"allowMultipleAllocations,omitempty"`
 	}
-	// Consumption is the consumption of a device from a counter set.
+	// Consumption is a device's consumption from a counter set.
 	Consumption struct {
 		CounterSet          string             `json:"counterSet"`
 		Includes            []string           `json:"includes,omitempty"`
 		Counters            map[string]Counter `json:"counters,omitempty"`
 		CompatibilityGroups []string           `json:"compatibilityGroups,omitempty"`
 	}
-	// Counter is a counter in a set, or the amount of a counter that a device consumes.
+	// Counter is a counter in a set, or the amount that a device consumes from a counter.
 	Counter struct {
-		// Value is the total of a counter in a set, or a fixed consumed amount.
+		// Value is the total amount of a counter in a set, or a fixed amount that is consumed.
 		Value *resource.Quantity `json:"value,omitempty"`
-		// RequestPolicy defines which amounts of a counter in a set a claim may consume.
+		// RequestPolicy defines which amounts a claim may consume from a counter in a set.
 		RequestPolicy *resourceapi.CapacityRequestPolicy `json:"requestPolicy,omitempty"`
-		// ValueFrom replaces Value if the claim defines the consumed amount.
+		// ValueFrom replaces Value if the claim determines the consumed amount.
 		ValueFrom *ValueFrom `json:"valueFrom,omitempty"`
 	}
-	// ValueFrom contains the key in a claim's capacity.requests.
+	// ValueFrom refers to a key in the claim's capacity.requests.
 	ValueFrom struct {
 		CapacityKey resourceapi.QualifiedName `json:"capacityKey"`
 	}
 )
 
-// Node contains the data to be published for a node.
+// Node is the data to be published for a node.
 type Node struct {
-	// Pools contains the slices of each pool.
+	// Pools maps pool names to the slices in each pool.
 	Pools map[string][]Slice
-	// Entries contains the devices in the slices, sorted by pool and then in the order of publication. Their Spec has
-	// the type in the API, not the type in the slices.
+	// Entries contains the devices in the slices, sorted by pool and then in publication order. Their Spec has the type
+	// from the current API, not the type used in the slices.
 	Entries []draslices.Entry
-	// Problems contains the entries that cannot be published as their policies define them. It is sorted.
+	// Problems describes the entries that cannot be published as their policies define them. It is sorted.
 	Problems []policy.Problem
 }
 
-// Map returns the node with change applied to every slice.
+// Map returns a copy of the node with change applied to every slice.
 func (n Node) Map(change func(Slice) Slice) Node {
 	changed := Node{Pools: map[string][]Slice{}, Entries: n.Entries, Problems: n.Problems}
 	for name, slices := range n.Pools {
@@ -93,7 +93,7 @@ func (n Node) Map(change func(Slice) Slice) Node {
 	return changed
 }
 
-// FromResult converts the data to be published for a node to the types in this package.
+// FromResult converts the data to be published for a node to this package's types.
 func FromResult(result draslices.Result) Node {
 	node := Node{Pools: map[string][]Slice{}, Entries: result.Entries, Problems: result.Problems}
 	for name, pool := range result.Resources.Pools {
@@ -112,7 +112,7 @@ func FromResult(result draslices.Result) Node {
 	return node
 }
 
-// device converts a device of the current API to the upcoming form, without mixins.
+// device converts a device from the current API to the upcoming form, without mixins.
 func device(d *resourceapi.Device) Device {
 	var consumptions []Consumption
 	for _, c := range d.ConsumesCounters {
