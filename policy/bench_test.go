@@ -9,8 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// BenchmarkResolve measures the cost of one decision on a node with 200 devices and 10 policies, which is incurred on
-// every change.
+// BenchmarkResolve measures the cost of a decision, which is made on every change, for 200 devices and 10 policies.
 func BenchmarkResolve(b *testing.B) {
 	facts := discovery.Facts{}
 	for i := range 200 {

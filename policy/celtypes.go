@@ -16,8 +16,8 @@ import (
 
 // CheckTypes returns an error for each comparison of an attribute with a literal of a different type, as in mtu >
 // "9000", and for a selector that consists of nothing but a non-boolean attribute. The compiler accepts both, since it
-// does not know the types of attributes. During evaluation, < and > would then fail, == would never be true, and the
-// bare attribute would not select any devices. CheckTypes returns nil for an expression that does not compile.
+// does not know the types of attributes. During evaluation, < and > would fail, == would never be true, and the bare
+// attribute would not select any devices. CheckTypes returns nil for an expression that does not compile.
 func CheckTypes(expression string) error {
 	return errors.Join(checkTypes(expression, compile), checkYields(expression))
 }

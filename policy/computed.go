@@ -85,8 +85,8 @@ func shareAttributeCost(rules []*rule, devices int) {
 	}
 }
 
-// prepare compiles the expressions and indexes the table on the first call. It is only called for policies that give a
-// device an entry.
+// prepare compiles the expressions and indexes the table on the first call. It is only called for policies that define
+// a device's entries.
 func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	if a.prepared {
 		return

@@ -33,7 +33,7 @@ func rails() discovery.Facts {
 	}}
 }
 
-// attributesOf prints the attributes that a policy matching all devices adds to each device, and its problems.
+// attributesOf prints the attributes that a policy matching all devices adds to each device, and the policy's problems.
 func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	t.Helper()
 	list := policies(t, map[string]string{"p": expand("selector: {cel: 'true'}\n" +

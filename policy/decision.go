@@ -89,7 +89,7 @@ type Outcome string
 
 // These are the possible outcomes of a policy.
 const (
-	// Exposes: the policy wins and gives the device an entry.
+	// Exposes: the policy wins and defines an entry for the device.
 	Exposes Outcome = "exposes"
 	// Excludes: the policy hides the device.
 	Excludes Outcome = "excludes"

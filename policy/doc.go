@@ -8,7 +8,7 @@
 //
 // Files, in the order in which a policy and its expressions are processed:
 //
-//	resolve.go     which policy gives a device its entries, with reasons
+//	resolve.go     deciding which policy defines a device's entries, with reasons
 //	decision.go    the resulting decision
 //	persona.go     the entry that a policy defines
 //	attributes.go  the vocabulary

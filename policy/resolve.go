@@ -84,7 +84,7 @@ type rule struct {
 	problems []Problem
 	// evaluationFailed is true once a problem has been recorded for a device on which the expression failed.
 	evaluationFailed bool
-	// attributes are the attributes that the policy adds.
+	// attributes contains the attributes added by the policy.
 	attributes attributeRules
 	// expressions compiles the other expressions in the policy.
 	expressions *expressions
@@ -266,8 +266,8 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 	return decision
 }
 
-// warnOfNodeTraffic records a remark if a claim could get exclusive use of a device that the node needs. The device is
-// only hidden if a policy hides it. Otherwise, the driver rejects the attachment when the pod starts (discovery.Busy).
+// warnOfNodeTraffic records a remark if a claim could get exclusive use of a device that the node needs. Only a policy
+// can hide such a device. Without one, the driver rejects the attachment when the pod starts (discovery.Busy).
 func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
 		return

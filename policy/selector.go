@@ -191,7 +191,7 @@ func (a access) field(op string) string {
 var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
 	"attributes[…][x]; write a literal, for example " + access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 
-// unknown returns the error for an access to an attribute or capacity that no device has, in a policy's expression.
+// unknown returns the error for a policy's expression that accesses an attribute or capacity that no device has.
 func (a access) unknown() error {
 	switch {
 	case a.computed:
@@ -247,7 +247,8 @@ func (a access) suggestion() string {
 	return nearestField(a.id)
 }
 
-// unguarded returns the error for an access to an attribute that some devices may not have, in a class expression.
+// unguarded returns the error for a class expression that accesses, without a guard, an attribute that a device may not
+// have.
 func (a access) unguarded() error {
 	if a.computed {
 		return errComputedName

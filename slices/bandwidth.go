@@ -89,9 +89,9 @@ func declared(p policy.Persona) *policy.Capacity {
 }
 
 // bandwidthOnRequest returns the persona from which claims take amounts of the link's bandwidth. It returns none if no
-// policy for the link's functions requests such a persona, or if the link is too slow or its speed is unknown.
-// Functions with a fixed amount consume the bandwidth counter, and this persona consumes that counter in full.
-// Therefore, a link's bandwidth is never accounted for in both ways at the same time.
+// policy for the link's functions requests such a persona, or if the link's speed is too low or unknown. Functions with
+// a fixed amount consume the bandwidth counter, and this persona consumes that counter in full. Therefore, a link's
+// bandwidth is never accounted for in both ways at the same time.
 func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona {
 	if l.onRequest == nil {
 		return nil

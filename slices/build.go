@@ -227,7 +227,7 @@ func (b *builder) sortedProblems() []policy.Problem {
 // entries, virtual functions by index, and tiers in ascending order. The order matters because the scheduler allocates
 // the first entry that fits.
 //
-// domain first computes the entries, then the properties that they share, such as functions and bandwidth, and finally
+// domain first computes the entries, then the properties that depend on several entries, such as bandwidth, and finally
 // the counters, which depend on all of these. Each step drops entries that do not fit. Entries held by claims are
 // dropped only as a last resort, since the scheduler would then count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {

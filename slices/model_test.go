@@ -165,7 +165,7 @@ func (s step) String() string {
 	return strings.Join(claims, "; in the same cycle ")
 }
 
-// plugins returns the plugins for which a device is offered on the machine.
+// plugins returns the plugins for which at least one device on the machine is offered.
 func (m machine) plugins() []string {
 	var all []string
 	for _, t := range m.things() {

@@ -25,8 +25,8 @@ const (
 	pfNameKey    resourceapi.FullyQualifiedName = "dra.networking/pfName"
 )
 
-// onRequest returns a claim for a function and an amount of bandwidth on the function's link. 0 requests no specific
-// amount.
+// onRequest returns a claim for a function and an amount of bandwidth on the function's link. If amount is 0, the claim
+// does not specify an amount.
 func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 	c := s.claim(classBandwidth, "sriov")
 	if amount > 0 {

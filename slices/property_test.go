@@ -359,7 +359,7 @@ func anyMachine(d dice) machine {
 	return m
 }
 
-// withoutCounter makes devices no longer consume counters with the given suffix.
+// withoutCounter removes all consumption of counters with the given name suffix.
 func withoutCounter(suffix string) func(draslices.Result, machine) {
 	return func(result draslices.Result, _ machine) {
 		eachDevice(result, func(d *resourceapi.Device) {
@@ -387,7 +387,7 @@ func withGroups(change func([]string) []string) func(draslices.Result, machine) 
 	}
 }
 
-// peersOnly makes shared entries no longer consume the mirrors of their own capacities.
+// peersOnly removes the consumption of the mirrors of an entry's own capacities from all shared entries.
 func peersOnly(result draslices.Result, _ machine) {
 	eachDevice(result, func(d *resourceapi.Device) {
 		if !ptr.Deref(d.AllowMultipleAllocations, false) {

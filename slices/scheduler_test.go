@@ -150,7 +150,7 @@ func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceap
 }
 
 // cycle allocates claims in one scheduling cycle. It returns the names of the devices, and the keys for releasing the
-// claims. It returns none if the claims do not fit.
+// claims. Both are empty if the claims do not fit.
 func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []string, keys []string) {
 	s.t.Helper()
 	results, err := s.allocate(claims...)
@@ -166,7 +166,7 @@ func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []strin
 	return devices, keys
 }
 
-// release frees claims.
+// release releases the claims with the given keys.
 func (s *scheduler) release(keys ...string) {
 	for _, key := range keys {
 		delete(s.claims, key)

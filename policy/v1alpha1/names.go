@@ -66,7 +66,7 @@ func QualifiedName(name string) string {
 	return AttributeDomain + "/" + name
 }
 
-// isID reports whether s is valid after the domain of an attribute or capacity: a C identifier of at most 32
+// isID reports whether s is a valid attribute or capacity name without a domain: a C identifier of at most 32
 // characters.
 func isID(s string) bool {
 	return len(s) <= maxIDLength && len(validation.IsCIdentifier(s)) == 0

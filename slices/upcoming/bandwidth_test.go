@@ -158,7 +158,7 @@ func newLedger(slices []upcoming.Slice) *ledger {
 	return l
 }
 
-// allocate allocates the first device that fits among those with part in their name.
+// allocate allocates the first device that fits and has part in its name.
 func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	for _, d := range l.devices {
 		if _, taken := l.taken[d.Name]; taken || !strings.Contains(d.Name, part) {

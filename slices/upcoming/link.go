@@ -137,7 +137,7 @@ func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	return fitting
 }
 
-// quantity returns an integer as a quantity.
+// quantity converts an integer to a quantity.
 func quantity(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.DecimalSI)
 }

@@ -230,7 +230,7 @@ func FuzzNodes(f *testing.F) {
 	})
 }
 
-// With mixins, the slices for a node with 1024 virtual functions need at most two fifths as many bytes.
+// With mixins, the slices for a node with 1024 virtual functions take up at most two fifths of the space.
 func TestSizeWithMixins(t *testing.T) {
 	var decision policy.Decision
 	for nic := range 8 {
