@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// twoLinks exposes the physical functions of the fixture for macvlan, and its virtual functions for sriov.
+// twoLinks exposes the fixture's physical functions for macvlan and its virtual functions for sriov.
 const twoLinks = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -33,7 +33,8 @@ spec:
   exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
 `
 
-// simulateDocuments runs "netdra simulate" on the fixture: two physical functions with four virtual functions each.
+// simulateDocuments runs "netdra simulate" on the fixture, which has two physical functions with four virtual functions
+// each.
 func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	t.Helper()
 	fixture := filepath.Join("..", "..", "discovery", "testdata", "igb-4vfs")
@@ -46,7 +47,7 @@ func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	return tried
 }
 
-// simulate reports refusals with the same text as the driver.
+// simulate rejects bad claims with the same messages as the driver.
 func TestSimulateRefusesBadClaims(t *testing.T) {
 	objects := claimspectest.Topologies("eth0", "eth1") + "---\n" + claimspectest.Classes("eth0", "eth1")
 	for _, bad := range claimspectest.Cases(t) {
@@ -65,7 +66,7 @@ func TestSimulateRefusesBadClaims(t *testing.T) {
 	}
 }
 
-// A refused claim does not take any devices, so the next claim can get all of them.
+// A refused claim consumes no devices, so all of them remain available to the next claim.
 func TestSimulateRefusedClaimsHoldNothing(t *testing.T) {
 	const topology = `
 apiVersion: networking.dra.io/v1alpha1
@@ -97,8 +98,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	}
 }
 
-// If only a topology's classes are known, claims for the topology are only checked for missing devices, and a remark
-// states this.
+// If only the device classes of a topology are known, simulate checks claims for the topology only for missing devices
+// and says so in a remark.
 func TestSimulateWithClassesOnly(t *testing.T) {
 	class := func(step string) string {
 		return `
@@ -127,7 +128,7 @@ spec:
 	}
 }
 
-// If a missing plugin has a built-in schema, it is reported by the name that topologies use instead of its attribute
+// A missing plugin that has a built-in schema is reported under the name used in topologies, not under its attribute
 // name.
 func TestSimulateNamesThePlugin(t *testing.T) {
 	for plugin, name := range map[string]string{"host-device": "host-device", "my.own-plugin": "my_own_plugin"} {
@@ -153,13 +154,13 @@ kind: NetworkTopology
 metadata: {name: vfs}
 spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}]}`
 
-// claimOf returns a claim for count devices of a class, with a configuration for the driver.
+// claimOf returns a claim that requests count devices from a class and includes a driver configuration.
 func claimOf(name, class string, count int, config string) string {
 	return fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s}\nspec: {devices: {"+
 		"requests: [{name: r, exactly: {deviceClassName: %s, count: %d}}], config: [%s]}}", name, class, count, config)
 }
 
-// A missing class is reported for every claim that names it. Other claims are still simulated.
+// A missing class is reported for every claim that references it. Other claims are still simulated.
 func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
 		claimOf("c-far", "somewhere", 1, ""))
@@ -173,7 +174,7 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A pod that names a missing claim does not fit. Other pods are still simulated.
+// A pod that references a missing claim does not fit. Other pods are still simulated.
 func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 	pod := func(name, reference string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [], resourceClaims: [" +

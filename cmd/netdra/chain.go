@@ -42,7 +42,7 @@ Exit status:
 	return cmd
 }
 
-// addChainFlags adds the flags that plan and run share.
+// addChainFlags adds the flags shared by plan and run.
 func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
@@ -111,16 +111,16 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 	return cmd
 }
 
-// validation is the result for one object, or for a file without a readable object.
+// validation is the result for one object, or for a file that has no readable object.
 type validation struct {
-	// Location is the object's location as FILE:LINE, or the file.
+	// Location is FILE:LINE for an object, or the file name.
 	Location string `json:"location"`
 	Kind     string `json:"kind,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Valid    bool   `json:"valid"`
-	// DeviceClasses are the classes that a claim must request.
+	// DeviceClasses are the classes from which a claim must request devices.
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
-	// Problems have their own locations, in the form FILE:LINE: PATH: REASON.
+	// Problems have the form FILE:LINE: PATH: REASON, each with its own location.
 	Problems []string `json:"problems,omitempty"`
 	Remarks  []string `json:"remarks,omitempty"`
 }
@@ -142,8 +142,8 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range in a file. If name is set, it selects topologies by name
-// and skips ranges.
+// validateFile returns a result for each topology and range in a file. If name is set, it validates only the topology
+// with that name and skips ranges.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	isValidated := func(document manifest.Document) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// driverHolds simulates a driver that has allocated a link to a claim.
+// driverHolds simulates a driver on which a claim holds a link.
 func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
 	claim := nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "a"},
@@ -24,7 +24,7 @@ func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
 		nodeapi.PathClaims: []nodestate.Claim{claim}}))
 }
 
-// A chain may share a link that claims also share.
+// A chain may use a link that claims share.
 func TestSharedLinkOfClaims(t *testing.T) {
 	f := newFake(t)
 	f.driverHolds("up0", false)

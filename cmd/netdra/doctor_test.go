@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
-// answering starts a driver with fixed responses by path, and returns its socket.
+// answering starts a fake driver that returns a fixed response for each path, and returns its socket.
 func answering(t *testing.T, answers map[string]any) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -31,7 +31,7 @@ func answering(t *testing.T, answers map[string]any) string {
 			}
 		})
 	}
-	directory, err := os.MkdirTemp("", "netdra") // the path of a socket must be short
+	directory, err := os.MkdirTemp("", "netdra") // the path of a Unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func answering(t *testing.T, answers map[string]any) string {
 	return socket
 }
 
-// fakeRoot creates the files of a node with containerd; nriOff disables NRI.
+// fakeRoot creates the files of a node that runs containerd. nriOff is the value of the option that disables NRI.
 func fakeRoot(t *testing.T, nriOff string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -106,7 +106,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// If the socket does not exist yet, the driver's readiness probe provides the reason.
+// If the socket does not exist yet, the reason is read from the driver's readiness probe.
 func TestDoctorAsksTheProbe(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +119,7 @@ func TestDoctorAsksTheProbe(t *testing.T) {
 	}
 }
 
-// answerAsAPIServer responds to doctor like an API server that has one feature disabled.
+// answerAsAPIServer responds to doctor as an API server with one disabled feature would.
 func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
 	answers := map[string]string{
 		"/version": `{"gitVersion": "v1.37.1"}`,
@@ -154,7 +154,7 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	}
 }
 
-// The driver's pod has no kubeconfig, so data from the API server is read with the caller's kubeconfig.
+// The driver's pod has no kubeconfig, so doctor queries the API server with the caller's kubeconfig.
 func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))

@@ -31,8 +31,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// TestExplainGolden compares the explanations for the first device of each type in the published examples with files in
-// testdata.
+// TestExplainGolden explains the first device of each type in the published examples and compares the output with files
+// in testdata.
 func TestExplainGolden(t *testing.T) {
 	for name, machine := range discoverytest.Examples() {
 		dir := filepath.Join(t.TempDir(), "worker-1")
@@ -59,8 +59,9 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// Policy attributes are explained for each device. If a device lacks an attribute, the reason is shown. The first
-// device has no row in the table and is named in the problem; the third device lacks a column.
+// The policy attributes of each device are explained. If a device has no value for an attribute, the reason is shown.
+// The first device has no row in attributesByPCIAddress and is named in the problem; the row for the third device lacks
+// a column.
 func TestExplainAttributesGolden(t *testing.T) {
 	var all strings.Builder
 	for _, device := range []string{"enp121s0f0np0", "enp49s0f0np0", "0000:31:00.1"} {
@@ -73,7 +74,7 @@ func TestExplainAttributesGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())
 }
 
-// A misspelled attribute is reported once, with the validation message and without the CEL hint.
+// A misspelled attribute is reported only once, with the validation message and without the CEL hint.
 func TestMisspeltAttributesAreToldOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "worker-1")
 	if err := discoverytest.Examples()["example1"].Write(dir); err != nil {
@@ -98,7 +99,7 @@ spec:
 	}
 }
 
-// Devices have the attributes from the files that the driver uses, even if netdra discovers the devices.
+// Devices get the attributes from the driver's attribute files, even if netdra discovers the devices.
 func TestExplainUsesTheAttributeFilesOfTheDriver(t *testing.T) {
 	f := newFake(t)
 	policy := policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "rails"},
@@ -133,7 +134,7 @@ func TestExplainUsesTheAttributeFilesOfTheDriver(t *testing.T) {
 	}
 }
 
-// golden compares a text with a file, or writes the file.
+// golden compares text with a file, or writes the file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -194,7 +195,7 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	}
 }
 
-// Without files, explain reads policies, holders and devices in pods from the node's driver.
+// Without files, explain gets policies, holders and devices in pods from the node's driver.
 func TestExplainAsksTheDriver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -279,7 +280,8 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	}
 }
 
-// A held device is explained as its policy now exposes it. It is withdrawn if claims could not share it.
+// A held device is explained as its policy would expose it now. If claims could not share it now, it is reported as
+// withdrawn.
 func TestExplainOfAHeldDevice(t *testing.T) {
 	answers := func(exclusive, taints string) map[string]any {
 		return map[string]any{

@@ -42,7 +42,7 @@ func factsAs(t *testing.T, arguments ...string) discovery.Facts {
 	return facts
 }
 
-// A recording reproduces the facts of the machine, except for addresses if they were not recorded.
+// A recording reproduces the facts of the machine, except for addresses that were not recorded.
 func TestFactsRoundTripOnMachine(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -95,7 +95,7 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	checkNoAddresses(t, without, here)
 }
 
-// settledFacts reads the facts once the links are up, because the kernel updates their state asynchronously
+// settledFacts reads the facts once the links are up, because the kernel updates link states asynchronously
 // (linkwatch).
 func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	t.Helper()
@@ -124,7 +124,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	}
 }
 
-// compareWithoutAddresses compares facts after replacing the machine's addresses with the anonymized addresses.
+// compareWithoutAddresses compares two sets of facts after replacing the machine's addresses with the anonymized ones.
 func compareWithoutAddresses(t *testing.T, here, shown discovery.Facts) {
 	t.Helper()
 	if len(here.Devices) != len(shown.Devices) {
@@ -165,7 +165,7 @@ func checkNoAddresses(t *testing.T, dir string, here discovery.Facts) {
 	}
 }
 
-// recorded writes a recording that covers every part of the text form.
+// recorded writes a recording that exercises every part of the text output.
 func recorded(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -214,7 +214,7 @@ eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pc
 	}
 }
 
-// RDMA devices are shown with their link layer and namespace mode. Devices in another namespace are not shown.
+// RDMA devices are shown with their link layer and namespace mode. RDMA devices in another namespace are not shown.
 func TestFactsAndExplanationsOfRDMA(t *testing.T) {
 	machine := discoverytest.RDMA()
 	machine.Sys.Dirs = slices.DeleteFunc(machine.Sys.Dirs,

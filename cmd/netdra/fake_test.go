@@ -25,7 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fake is a simulated machine without a kernel. It has the links up0, up1 and br0, and the plugins of [cnitest.Node].
+// fake simulates a machine without using the kernel. It has the links up0, up1 and br0, and the plugins of
+// [cnitest.Node].
 type fake struct {
 	t     *testing.T
 	node  *cnitest.Node
@@ -33,16 +34,16 @@ type fake struct {
 	facts discovery.Facts
 	// onCall is called before a plugin call such as "tuning ADD" takes effect.
 	onCall map[string]func()
-	// stuck is set while a plugin from an earlier process is still running.
+	// stuck is the error returned while a plugin from an earlier process is still running.
 	stuck error
 	last  map[string]view.View // of namespaces whose names were removed
-	// spoil changes the view of the host namespace.
+	// spoil modifies the view of the host namespace.
 	spoil func(*view.View)
 	stdin string
 	state string
 	// missing lists the link types that the kernel does not support.
 	missing []string
-	// unprivileged is set if the caller is not allowed to query link types.
+	// unprivileged is true if the caller is not allowed to query link types.
 	unprivileged bool
 }
 
@@ -69,7 +70,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// machine returns the fake as the commands' dependencies.
+// machine returns the fake as dependencies for the commands.
 func (f *fake) machine() osdeps.Deps {
 	return osdeps.Deps{
 		Plugins:          func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
@@ -95,7 +96,7 @@ func (f *fake) machine() osdeps.Deps {
 	}
 }
 
-// missingLinkTypes returns the types that the kernel does not support.
+// missingLinkTypes returns those types that the kernel does not support.
 func (f *fake) missingLinkTypes(types []string) ([]string, error) {
 	return sets.List(sets.New(types...).Intersection(sets.New(f.missing...))), nil
 }
@@ -126,7 +127,7 @@ func (f *fake) inspect(path string) (view.View, error) {
 	return shown, err
 }
 
-// run runs a command line. It replaces the fake's directory in outputs with "DIR".
+// run runs a command line. It replaces the path of the fake's directory in the output with "DIR".
 func (f *fake) run(ctx context.Context, arguments ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = f.runTo(ctx, &out, &errs, arguments...)
@@ -153,7 +154,7 @@ func (f *fake) write(name, content string) string {
 	return path
 }
 
-// expect compares the exit status and the output of a run.
+// expect checks the exit status and the output of a run.
 func (f *fake) expect(code, wantCode int, got, want string) {
 	f.t.Helper()
 	if code != wantCode {
@@ -164,7 +165,7 @@ func (f *fake) expect(code, wantCode int, got, want string) {
 	}
 }
 
-// expectNode compares the state of the machine.
+// expectNode checks the state of the machine.
 func (f *fake) expectNode(want string) {
 	f.t.Helper()
 	if got := f.node.String(); got != want {
@@ -174,7 +175,7 @@ func (f *fake) expectNode(want string) {
 
 const clean = "host [br0 up0 up1] pods [] leases []"
 
-// fakePlugins has a file for every plugin, since the engine checks whether the file was replaced.
+// fakePlugins provides a file for every plugin, since the engine checks whether the file was replaced.
 type fakePlugins struct {
 	*cnitest.Node
 	fake *fake
@@ -203,7 +204,7 @@ func (p *fakePlugins) Call(
 
 func (p *fakePlugins) AwaitEarlier(context.Context, time.Duration) error { return p.fake.stuck }
 
-// fakeHost records the content of a namespace when its name is removed.
+// fakeHost records the content of a namespace when the namespace's name is removed.
 type fakeHost struct {
 	*cnitest.Node
 	fake *fake

@@ -29,7 +29,7 @@ func listFlag(cmd *cobra.Command, form *string) {
 	outputFlag(cmd, form, printer.ListForms(), printer.FormTable)
 }
 
-// outputFlag adds --output, with the same description in every command.
+// outputFlag adds --output with the same description for every command.
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
 	*form = standard
 	cmd.Flags().VarP(formValue{form, forms}, "output", "o", "form of the result: "+printer.Alternatives(forms))
@@ -125,8 +125,8 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 
-// logDirFlag adds the flag for the driver's log directory. An environment variable sets the default; otherwise, users
-// would have to specify the flag each time in the driver's pod and on nodes with other paths.
+// logDirFlag adds the flag for the driver's log directory. An environment variable sets the default, so that users do
+// not have to specify the flag each time in the driver's pod and on nodes with different paths.
 func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")

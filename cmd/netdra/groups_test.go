@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// The help lists commands in groups.
+// The help lists the commands by group.
 func TestGroupsOfCommands(t *testing.T) {
 	_, help, _ := runNetdra(t, "", "--help")
 	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain",
@@ -19,7 +19,7 @@ func TestGroupsOfCommands(t *testing.T) {
 	}
 }
 
-// A Short is an imperative phrase that fits into a list of commands.
+// A Short is an imperative phrase that fits in the list of commands.
 func TestShortsAreShort(t *testing.T) {
 	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
 		if words := strings.Fields(cmd.Short); len(words) > 8 {

@@ -27,10 +27,10 @@ The help of each command describes its statuses.`,
 	}
 }
 
-// kubectlName is the file name that "kubectl netdra" requires.
+// kubectlName is the file name that an executable must have to run as "kubectl netdra".
 const kubectlName = "kubectl-netdra"
 
-// displayName returns the program name for help texts. It depends on the name of the executable.
+// displayName returns the program name for help texts, which depends on the name of the executable.
 func displayName(name string) string {
 	if strings.TrimSuffix(filepath.Base(name), ".exe") == kubectlName {
 		return "kubectl netdra"
@@ -38,10 +38,11 @@ func displayName(name string) string {
 	return "netdra"
 }
 
-// The following checks replace those in package cobra, which count arguments but do not name the missing one.
+// The following functions replace the argument checks in package cobra, which count arguments but do not name the
+// missing one.
 
-// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If
-// advice is empty, the error refers to the help.
+// noArguments rejects all arguments. advice is the command that the user probably meant, with {} in place of the
+// argument. If advice is empty, the error refers to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {
@@ -52,7 +53,8 @@ func noArguments(advice string) cobra.PositionalArgs {
 	}
 }
 
-// countArguments requires between least and most arguments. example is an example of an argument.
+// countArguments requires at least least and at most most arguments. name is the name of the argument in the error, and
+// example is a sample value.
 func countArguments(least, most int, name, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		switch path := cmd.CommandPath(); {

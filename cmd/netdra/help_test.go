@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// If the executable is named like a kubectl plugin, help texts use "kubectl netdra".
+// If the executable has the name of a kubectl plugin, help texts use "kubectl netdra".
 func TestKubectlPlugin(t *testing.T) {
 	for called, want := range map[string]string{"/usr/bin/kubectl-netdra": "kubectl netdra", "./netdra": "netdra"} {
 		var out, errs bytes.Buffer
@@ -33,7 +33,7 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-// Every command without subcommands describes its exit status in the same form.
+// Every command without subcommands describes its exit status in the same format.
 func TestExitCodesAreDocumented(t *testing.T) {
 	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
 		if cmd.IsAdditionalHelpTopicCommand() || cmd.HasSubCommands() || cmd.Name() == "help" ||
@@ -46,7 +46,8 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A missing or surplus argument is named in the error, with an example. Help for an unknown command is a usage error.
+// Errors name the missing or surplus argument and include an example. Requesting help for an unknown command is a usage
+// error.
 func TestArgumentsAreNamed(t *testing.T) {
 	for line, want := range map[string]string{
 		"facts eth0": `cannot use argument "eth0": netdra facts takes no arguments; to show one device, run ` +
@@ -80,7 +81,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-// The flag -o has the same meaning, description and error message in all commands.
+// The -o flag has the same meaning, description and error message in every command.
 func TestOutputIsDescribedAlike(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml)(, | or |$))+$`)

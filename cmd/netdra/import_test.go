@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/importer"
 )
 
-// network returns a NetworkAttachmentDefinition for a link.
+// network returns a NetworkAttachmentDefinition that uses a link.
 func network(link string) string {
 	return `apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -19,8 +19,8 @@ spec:
 `
 }
 
-// Objects go to stdout and the report to stderr. With -o text, only the report is printed; with -o json, both are
-// printed. The exit status shows whether manual steps remain.
+// Objects go to stdout and the report goes to stderr. -o text prints only the report, and -o json prints both. The exit
+// status indicates whether manual steps remain.
 func TestImport(t *testing.T) {
 	for name, test := range map[string]struct {
 		input          string
@@ -55,7 +55,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// The result can be simulated on a recorded machine.
+// The imported objects can be used to simulate a recorded machine.
 func TestSimulateImported(t *testing.T) {
 	dir, _ := recordedExample(t, "example6")
 	for link, want := range map[string]int{"enp3s0f0": exit.OK, "nothing": exit.Refused} {

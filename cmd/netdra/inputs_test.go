@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// On a node, policies from files are resolved with the addresses, name and labels that the driver would use. netdra
-// prints their source.
+// On a node, policies from files are resolved with the same addresses, node name and labels that the driver would use.
+// netdra prints where these come from.
 func TestInputsOfThisNode(t *testing.T) {
 	socket := answering(t, map[string]any{
 		"/state":    map[string]any{"node": "worker-2", "addresses": []string{"10.2.0.1"}},

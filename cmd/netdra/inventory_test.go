@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
-// busyDriver returns a driver with an exclusive device in a pod, a shared device for which the chain of one pod fails,
-// and a quarantined device.
+// busyDriver returns the socket of a driver with an exclusive device in a pod, a shared device whose chain fails for
+// one pod, and a quarantined device.
 func busyDriver(t *testing.T) (socket string) {
 	t.Helper()
 	raw := func(text string) any { return json.RawMessage(text) }
@@ -67,7 +67,8 @@ func TestInventoryGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "inventory.txt"), all.String())
 }
 
-// The driver reports the plugins of the node, so a device that no class can select is not shown as free.
+// The driver reports which plugins are installed on the node, so a device that no class can select is not shown as
+// free.
 func TestDevicesWithoutPlugins(t *testing.T) {
 	entry := func(name string, plugins ...string) map[string]any {
 		return map[string]any{"Pool": "n/" + name, "Name": name,

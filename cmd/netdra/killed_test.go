@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// slow is macvlan with an ADD that announces its start and then waits for permission to continue.
+// slow sets up a variant of macvlan whose ADD announces its start and then waits for permission to continue.
 func (r *real) slow() (topology, schemas, started, proceed string) {
 	r.t.Helper()
 	started, proceed = filepath.Join(r.dir, "started"), filepath.Join(r.dir, "proceed")
@@ -41,7 +41,7 @@ echo "$config" | %s/macvlan
 	return topology, schemas, started, proceed
 }
 
-// start starts the command as a separate process.
+// start starts the command in a separate process.
 func (r *real) start(arguments ...string) (*exec.Cmd, *bufio.Scanner) {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "/proc/self/exe", append([]string{"chain"}, arguments...)...)
@@ -57,7 +57,7 @@ func (r *real) start(arguments ...string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, bufio.NewScanner(out)
 }
 
-// startSlow starts a run and returns while the ADD of its second step is running.
+// startSlow starts a run and returns while the ADD for its second step is running.
 func (r *real) startSlow() (cmd *exec.Cmd, out *bufio.Scanner, proceed string) {
 	r.t.Helper()
 	topology, schemas, started, proceed := r.slow()
@@ -95,7 +95,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 	undo, out := r.start("undo")
 	for out.Scan() && !strings.Contains(out.Text(), "still running") { //nolint:revive // skips the output up to there
 	}
-	if err := os.WriteFile(proceed, []byte("go on\n"), 0o600); err != nil { // ends the ADD of the killed run
+	if err := os.WriteFile(proceed, []byte("go on\n"), 0o600); err != nil { // lets the killed run's ADD finish
 		t.Fatal(err)
 	}
 	text := rest(out)

@@ -31,10 +31,10 @@ func main() {
 	os.Exit(code)
 }
 
-// notifyContext returns a context that is canceled by the first termination signal. Further signals are ignored: the
-// rollback has its own time limits, and a killed process would leave work for "netdra chain undo". SIGPIPE is also
-// ignored; without a handler, Go terminates a process whose standard output is closed (package os/signal, "SIGPIPE"),
-// possibly in the middle of a run.
+// notifyContext returns a context that is canceled by the first termination signal. Later signals are ignored, because
+// the rollback has its own time limits, and killing the process would leave work for "netdra chain undo". SIGPIPE is
+// also ignored; without a handler, Go terminates a process whose standard output is closed (package os/signal,
+// "SIGPIPE"), possibly in the middle of a run.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -44,8 +44,8 @@ func notifyContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// run runs a command line and returns the exit status. Errors without a status occur before a command changes anything,
-// so they map to 2. Tests and the bundle command also call run, so it must not modify global state.
+// run runs a command line and returns the exit status. An error without a status can only occur before a command
+// changes anything, so it maps to 2. Tests and the bundle command also call run, so it must not modify global state.
 func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
 	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)

@@ -279,8 +279,8 @@ Exit status: 0 the page was written, 2 the driver does not answer, or a file can
 	return cmd
 }
 
-// bundleCommand returns the bundle command. It runs other commands in this process with the same dependencies, so that
-// the archive contains the output that a user would see.
+// bundleCommand returns the bundle command. It runs the other commands in this process with the same dependencies, so
+// that the archive contains the output that a user would see.
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{

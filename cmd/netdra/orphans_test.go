@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// garbageDriver returns a driver with the given orphans. It fails to remove the orphan named stuck.
+// garbageDriver returns the socket of a driver with the given orphans and a counter of POST requests. The driver fails
+// to remove orphans with "stuck" in their path.
 func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts *int) {
 	t.Helper()
 	posts = new(int)

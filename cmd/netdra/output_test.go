@@ -91,7 +91,7 @@ func TestUnknownCommands(t *testing.T) {
 	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"; did you mean run?\n")
 }
 
-// Every command has a description, a long help text and a usage line.
+// Every command has a short description, a long help text and a usage line.
 func TestHelp(t *testing.T) {
 	f := newFake(t)
 	root := rootCommand(f.machine(), printer.Streams{})

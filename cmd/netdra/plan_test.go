@@ -28,7 +28,7 @@ spec:
   - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}", linkInContainer: true}}
 `
 
-// A plugin that attaches only networks that pods select gets the network's name from the annotation.
+// A plugin that only attaches networks selected by the pod gets the network name from the annotation.
 func TestPlanOfASelectedNetwork(t *testing.T) {
 	f := newFake(t)
 	schema := f.write("s.yaml", `apiVersion: networking.dra.io/v1alpha1
@@ -89,7 +89,7 @@ Topology moved; a claim asks for deviceClassName moved-link
 	f.expectNode(clean)
 }
 
-// A plan changes nothing, so it also works for a link that a run rejects, and shows the run's error.
+// A plan changes nothing, so it also works for a link that a run would reject, and shows the error from the run.
 func TestPlanOfTheDefaultRoute(t *testing.T) {
 	f := newFake(t)
 	f.facts.Devices[1].DefaultRoute = true
@@ -232,7 +232,7 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 		if err := json.Unmarshal(chain.Steps[0].Config, &shown); err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"cniVersion", "name", "type"} { // shown in separate lines
+		for _, key := range []string{"cniVersion", "name", "type"} { // shown on separate lines
 			delete(passed, key)
 		}
 		if diff := cmp.Diff(passed, shown); diff != "" {
@@ -241,7 +241,7 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 	})
 }
 
-// A file with several topologies requires the name of one.
+// If a file contains several topologies, the name of one must be given.
 func TestPlanOfSeveral(t *testing.T) {
 	f := newFake(t)
 	file := f.write("t.yaml", linkThenTune+"---\n"+strings.Replace(linkThenTune, "name: moved", "name: again", 1))

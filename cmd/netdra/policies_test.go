@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// newPolicies exclude the physical function of recordedFunctions. Some of these policies have errors.
+// newPolicies exclude the physical function in recordedFunctions. Some of these policies are invalid.
 const newPolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -82,7 +82,7 @@ func TestPoliciesTestGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
 
-// Each remark is printed once. A policy that is not evaluated is not reported as matching nothing.
+// Each remark is printed only once. A policy that is not evaluated is not reported as having no matches.
 func TestPoliciesTestSaysWhatIsTrueOnce(t *testing.T) {
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1
@@ -122,7 +122,7 @@ spec:
 	}
 }
 
-// A policy whose expression returns an error for devices is distinguished from a policy whose expression is false.
+// A policy whose expression fails on some devices is distinguished from a policy whose expression is false.
 func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 	for spec, want := range map[string]string{
 		`selector: {cel: '@type == "dummy"'}`: "✓ policy p\n  matches none of the 6 devices of this machine: its " +
@@ -150,7 +150,7 @@ func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 	}
 }
 
-// policies test and explain report that the node itself needs a device.
+// policies test and explain report devices that the node itself needs.
 func TestNodeTrafficIsTold(t *testing.T) {
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1
@@ -170,7 +170,8 @@ spec:
 	}
 }
 
-// Files without policies are named in the error, even if a kind is misspelled.
+// If a file contains no policies, the error names the file. If a kind is misspelled, the error suggests the correct
+// kind.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
@@ -186,7 +187,7 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	}
 }
 
-// A value of the wrong type in a list is reported with its index.
+// A list item of the wrong type is reported with its index.
 func TestPoliciesTestExplainsLists(t *testing.T) {
 	file := policyFile(t, strings.Replace(somePolicies, "[{name: sriov, exclusive: true}, ", "[{name: sriov}, sriov, ", 1))
 	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
@@ -196,7 +197,7 @@ func TestPoliciesTestExplainsLists(t *testing.T) {
 	}
 }
 
-// An invalid capacity quantity is reported with its location, which the decoding error lacks.
+// An invalid capacity quantity is reported with its location, which is missing from the decoding error.
 func TestPoliciesTestNamesBadQuantities(t *testing.T) {
 	const policy = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -223,7 +224,7 @@ spec:
 	}
 }
 
-// On a node, the driver provides the current policies, holders, and available CNI plugins.
+// On a node, the current policies, device holders and available CNI plugins come from the driver.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
 	raw := func(text string) any { return json.RawMessage(text) }
 	socket := answering(t, map[string]any{
@@ -270,7 +271,7 @@ spec:
 	}
 }
 
-// The list shows the effect of policies on nodes, and which policies select nothing on any node.
+// The list shows what each policy does on the nodes, and which policies select nothing on any node.
 func TestPoliciesList(t *testing.T) {
 	w := newWorkstation(t)
 	w.socket = answering(t, map[string]any{
@@ -334,7 +335,7 @@ func TestPoliciesList(t *testing.T) {
 	}
 }
 
-// Devices that no class can select are not counted as exposed, neither for current nor for new policies.
+// Devices that no class can select do not count as exposed, under either the current or the new policies.
 func TestPoliciesWithoutPlugins(t *testing.T) {
 	exposes := `{"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "macvaln", ` +
 		`"exclusive": true}]}}`
@@ -367,8 +368,8 @@ func TestPoliciesWithoutPlugins(t *testing.T) {
 	}
 }
 
-// Policies from files are also checked against this machine's kernel, even before the driver uses them. The kernel of a
-// recorded machine is unknown.
+// Policies from files are also checked against this machine's kernel, even before the driver uses them. For a recorded
+// machine, the kernel is unknown.
 func TestDryRunsAskTheKernel(t *testing.T) {
 	const exposes = `{"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceExposurePolicy", "metadata": ` +
 		`{"name": "NAME"}, "spec": {"selector": {"cel": "true"}, "exposure": {"allowMultipleAllocations": true, ` +
@@ -421,7 +422,7 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 	}
 }
 
-// If there is neither a driver nor current policies, the error describes how to provide them.
+// Without a driver and without current policies, the error describes how to provide the policies.
 func TestPoliciesTestWithoutDriver(t *testing.T) {
 	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",
 		filepath.Join(t.TempDir(), "none.sock"))

@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// processVariable turns the test binary into the command.
+// processVariable is the environment variable that makes the test binary run as the command.
 const processVariable = "NETDRA_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// real is a machine with real plugins and a pair of links, uplink0 and far0.
+// real is a machine with real plugins and a veth pair, uplink0 and far0.
 type real struct {
 	t      *testing.T
 	cni    string
@@ -80,10 +80,10 @@ func (r *real) topology(steps string) string {
 		"t}\nspec:\n  steps:"+steps, 0o600)
 }
 
-// path returns the plugin directories; the test's own plugins come first.
+// path returns the plugin directories. The directory with the test's own plugins comes first.
 func (r *real) path() string { return r.dir + ":" + r.cni }
 
-// run runs the command in this process and returns the result of -o json.
+// run runs the command in this process with -o json and returns the parsed result.
 func (r *real) run(arguments ...string) (code int, result chainrun.RunResult, errs string) {
 	r.t.Helper()
 	var out, progress bytes.Buffer
@@ -108,7 +108,7 @@ func (r *real) undo() (code int, text string) {
 	return code, out.String()
 }
 
-// expectAsBefore compares the machine and the names of namespaces with their initial state.
+// expectAsBefore checks that the machine is in its initial state and that only the given namespaces have names.
 func (r *real) expectAsBefore(namespaces ...string) {
 	r.t.Helper()
 	now, err := view.Read("")
@@ -131,7 +131,7 @@ func (r *real) expectAsBefore(namespaces ...string) {
 	}
 }
 
-// summary lists the content of a namespace without values that differ between runs.
+// summary lists the content of a namespace, omitting values that differ between runs.
 func summary(v *view.View) []string {
 	lines := []string{}
 	if v == nil {

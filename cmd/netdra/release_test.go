@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// testDriver serves the API of the node driver. It can clean up the leftover named "good".
+// testDriver serves the API of the node's driver. It can only clean up the leftover named "good".
 func testDriver(t *testing.T, keys ...string) (socket string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -71,7 +71,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	return socket
 }
 
-// A driver with a different version might not support a request.
+// A driver with a different version might not support all requests.
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
 	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused ||

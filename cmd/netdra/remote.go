@@ -17,19 +17,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// remoteCommand describes how a command runs on another node.
+// remoteCommand describes how to run a command on another node.
 type remoteCommand struct {
-	// forward lists the flags that are passed to the node. Other flags apply to the local machine and are rejected. The
-	// flags in local are an exception: they select the local command unless all nodes are queried.
+	// forward lists the flags that are passed on to the node. All other flags only apply to the local machine and are
+	// rejected. The flags in local are an exception: if one of them is set, the command runs locally, unless all nodes
+	// are queried.
 	forward, local []string
-	// object returns the arguments for an object. If object is nil, objects only determine the node. If each is true,
-	// the command only accepts one argument at a time, and is run once per argument.
+	// object returns the command's arguments for an object. If object is nil, objects are only used to find the node.
+	// If each is true, the command accepts only one argument at a time and is run once per argument.
 	object func(*remote.Place) []string
 	each   bool
-	// claims is true if the command's arguments are claims.
+	// claims reports whether the command's arguments are claims.
 	claims bool
-	// single and all replace the command for one node and for all nodes, respectively. If single is nil, the command's
-	// output is relayed; if all is nil, there is no --all-nodes. all only gets arguments if allArguments is true.
+	// single and all replace the command for a single node and for all nodes, respectively. If single is nil, the
+	// output of the command on the node is relayed. If all is nil, the command has no --all-nodes flag. all only
+	// receives arguments if allArguments is true.
 	single       func(ctx context.Context, cluster *remote.Cluster, node string) error
 	all          func(ctx context.Context, cluster *remote.Cluster, arguments []string) error
 	allArguments bool
@@ -41,20 +43,21 @@ type remoteCommand struct {
 	every   bool
 }
 
-// rootVariable is the environment variable that specifies the directory with the node's files. It is set in the
+// rootVariable is the environment variable for the directory where the node's files are mounted. It is set in the
 // driver's container.
 const rootVariable = "NETDRA_ROOT"
 
-// remoteHelp is appended to the help of each command that can query other nodes.
+// remoteHelp is appended to the help text of each command that can query other nodes.
 const remoteHelp = `
 
 To query another node, name it with --node, or name an object on it: pod/NAME, claim/NAME or node/NAME. netdra then runs
 in the driver's pod on that node, with your permissions in the cluster ("netdra help remote").`
 
-// addRemote adds the remote flags to a command, and makes the command query the node that they select.
+// addRemote adds the remote flags to a command. If a flag or an argument selects another node, the command queries that
+// node.
 //
-// It wraps the command's current RunE and Args, so it must be called last. The command's existing flags, such as --node
-// in policies, keep their meaning and are looked up by name.
+// It wraps the RunE and Args that are already set in the command, so it must be called last. Flags that the command
+// already defines, such as --node in policies, keep their meaning and are looked up by name.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -76,7 +79,7 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	}
 	cmd.Long += remoteHelp
 	local, args := cmd.RunE, cmd.Args
-	cmd.Args = nil // an object can take the place of the required argument
+	cmd.Args = nil // an object can replace the required argument
 	cmd.RunE = func(cmd *cobra.Command, arguments []string) error {
 		called, err := r.run(cmd, arguments)
 		if called || err != nil {
@@ -94,13 +97,13 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	}
 }
 
-// run executes the command on another node if the arguments select one, and reports whether it did.
+// run executes the command on another node if the flags or arguments select one, and reports whether it did.
 //
-// A command without --node and without an object stays local. In the driver's pod, netdra would otherwise access the
-// cluster with the driver's permissions.
+// Without --node and without an object, the command runs locally. Otherwise, netdra would access the cluster with the
+// driver's permissions when it runs in the driver's pod.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
-	node, _ := flags.GetString("node") // the command's own --node flag has the same meaning
+	node, _ := flags.GetString("node") // the command's own --node flag, if any, has the same meaning
 	r.access.Kubeconfig, _ = flags.GetString("kubeconfig")
 	objects, rest := splitObjects(arguments)
 	switch {
@@ -136,7 +139,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.query(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments.
+// splitObjects separates TYPE/NAME arguments from other arguments.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -148,7 +151,7 @@ func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	return objects, rest
 }
 
-// checkFlags rejects flags that have no meaning on another node. Silently dropping them would lead to wrong results.
+// checkFlags rejects flags that do not apply to another node. Silently dropping them would lead to wrong results.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -168,7 +171,7 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query runs the command on the objects' node, which must be the same for all objects.
+// query runs the command on the node where the objects are located, which must be the same for all of them.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {
@@ -216,7 +219,8 @@ func (r *remoteCommand) query(
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names in a command's path. An older netdra on the node might not support aliases.
+// commandPath returns the command names on the path to a command. It does not use aliases, because an older netdra on
+// the node might not support them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil
@@ -235,8 +239,8 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// setFlags returns the flags that the user set, in the form --name=value. If the value were a separate argument, a
-// value with a leading dash would be parsed as a flag.
+// setFlags returns the flags that the user set, in the form --name=value. A value in a separate argument would be
+// parsed as a flag if it started with a dash.
 func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -247,7 +251,7 @@ func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	return arguments
 }
 
-// saveFrom returns a function that runs a command on one node, and saves the output in the file specified by path.
+// saveFrom returns a function that runs a command on one node and saves the output in the file at path.
 func saveFrom(
 	streams printer.Streams, path *string, command string,
 ) func(ctx context.Context, cluster *remote.Cluster, node string) error {

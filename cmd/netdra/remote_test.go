@@ -32,20 +32,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// workstation is a machine without a driver, and a cluster with nodes that run netdra for it.
+// workstation is a machine without a driver, and a simulated cluster whose nodes run netdra on behalf of the
+// workstation.
 type workstation struct {
 	*testing.T
 	mu sync.Mutex
-	// socket and logs are the driver's socket and log directory on every node.
+	// socket and logs are the paths of the driver's socket and log directory on every node.
 	socket, logs string
-	// asked records the command lines for nodes as "NODE: ARGUMENTS".
+	// asked records the command lines run on nodes, as "NODE: ARGUMENTS".
 	asked []string
-	// broken maps node names to errors.
+	// broken maps a node's name to the error from running commands on the node.
 	broken map[string]error
-	// further contains additional pods in the cluster.
+	// further lists additional pods in the cluster.
 	further []*corev1.Pod
 	facts   osdeps.Deps
-	// config is for direct requests to the API server; nil if there are none.
+	// config is used for direct requests to the API server; nil if there are none.
 	config *restclient.Config
 }
 
@@ -55,7 +56,7 @@ func newWorkstation(t *testing.T) *workstation {
 		facts: newFake(t).machine()}
 }
 
-// driverPod returns a driver pod on a node.
+// driverPod returns a driver pod on the given node.
 func driverPod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dra-network", Name: name,
@@ -64,7 +65,7 @@ func driverPod(name, node string) *corev1.Pod {
 	}
 }
 
-// allocated returns a claim with a device from a node.
+// allocated returns a claim to which a device on a node has been allocated.
 func allocated(namespace, name, driver, device, node string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -117,7 +118,7 @@ func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
 	}, nil
 }
 
-// stream simulates a node by running netdra with the node's driver.
+// stream simulates a node by running netdra against the node's driver.
 func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
 	w.mu.Lock() // all nodes share the environment
 	defer w.mu.Unlock()
@@ -138,7 +139,7 @@ func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []str
 	return nil
 }
 
-// leave makes the environment refer to missing files, as on a machine that is not a node.
+// leave makes the environment variables refer to missing files, as on a machine that is not a node.
 func (w *workstation) leave() {
 	w.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
 	w.Setenv("NETDRA_LOG_DIR", "/nowhere/log")
@@ -155,7 +156,7 @@ func (w *workstation) run(line string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// Objects and flags select the node and the command line. The output is the same as on the node.
+// Objects and flags determine the node and the command line. The output is the same as on the node itself.
 func TestCommandsAskOtherNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string]struct {
@@ -220,7 +221,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// If the driver pod of a node is not running, the node is reported as unreachable, not as a node without a driver.
+// If a node's driver pod is not running, the node is reported as unreachable rather than as a node without a driver.
 func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 	w := newWorkstation(t)
 	pod := func(name, node string, change func(*corev1.Pod)) {
@@ -248,7 +249,7 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 7}}}}
 	})
 	pod("driver-6", "n6", func(*corev1.Pod) {})
-	pod("evicted", "n1", func(p *corev1.Pod) { // a running pod exists as well
+	pod("evicted", "n1", func(p *corev1.Pod) { // a running pod also exists
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 	})
 	for _, line := range []string{"devices --all-nodes", "doctor --all-nodes"} {
@@ -296,7 +297,7 @@ func TestDriverPodAsksItself(t *testing.T) {
 	}
 }
 
-// If a node is unreachable, the report and the lists still contain the other nodes.
+// If a node is unreachable, the report and the lists still include the other nodes.
 func TestAllNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string][]string{
@@ -351,7 +352,7 @@ func TestNodeThatHangs(t *testing.T) {
 	}
 }
 
-// Output from a node cannot control the terminal.
+// Output from a node cannot send control sequences to the terminal.
 func TestNodesAreStrangers(t *testing.T) {
 	w := newWorkstation(t)
 	cluster, _ := w.cluster(remote.Access{DriverNamespace: "dra-network"})
@@ -368,8 +369,8 @@ func TestNodesAreStrangers(t *testing.T) {
 	}
 }
 
-// A bundle for a node contains the output of commands and no secrets. If the node cannot create one, its error is
-// shown.
+// A bundle for a node contains command output but no secrets. If the bundle cannot be created on the node, the error
+// from the node is shown.
 func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
@@ -401,7 +402,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// unpack returns the files in an archive by name.
+// unpack returns the files in an archive, keyed by name.
 func unpack(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -427,7 +428,7 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// If a node cannot create a file, its error cannot control the terminal.
+// If a file cannot be created on a node, the error from the node cannot send control sequences to the terminal.
 func TestFileOfANodeThatRefuses(t *testing.T) {
 	w := newWorkstation(t)
 	deps := osdeps.Deps{Cluster: func(access remote.Access) (*remote.Cluster, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A report based on files is written completely, with mode 0600, and is reproducible except for the time.
+// A report based on files is complete, has mode 0600, and is reproducible except for the time.
 func TestReportOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	recording, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")
@@ -74,7 +74,7 @@ func TestReportRefuses(t *testing.T) {
 	}
 }
 
-// nodeAtWork returns a machine with two links, one of them in a pod, and the socket of its driver.
+// nodeAtWork returns a machine with two links, one of them in a pod, and the socket of the machine's driver.
 func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")

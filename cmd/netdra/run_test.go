@@ -86,7 +86,7 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
-// If the kernel lacks VLAN filtering for bridges, only the plugin's error reveals this.
+// If the kernel lacks VLAN filtering for bridges, only the plugin's error reveals the cause.
 func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f := newFake(t)
 	f.node.Fail("tuning ADD", errors.New("failed to setup vlan tag: operation not supported"))
@@ -98,8 +98,8 @@ func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f.expectNode(clean)
 }
 
-// Link types that the kernel does not support are reported before the first plugin runs, as nodes do for a claim. A
-// plan only adds a remark, and does not load modules to check the types.
+// As on a node, link types that the kernel does not support are reported before the first plugin runs. A plan only adds
+// a remark, and does not load modules to check the types.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	f := newFake(t)
 	f.missing = []string{"macvlan"}
@@ -188,7 +188,7 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	f.expectNode(clean)
 }
 
-// after returns the output that follows the text.
+// after returns the part of the output after text.
 func after(output, text string) string {
 	_, rest, found := strings.Cut(output, text)
 	if !found {

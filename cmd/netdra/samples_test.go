@@ -15,13 +15,13 @@ import (
 )
 
 // TestSamplesOfTheExamples: on the machine from a published example, the example's topologies are valid, its pods fit,
-// and its policies match those in the golden files.
+// and its policies match the golden files.
 func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()
 	machines["reference-node"] = discoverytest.ReferenceNode()
 	maps.Copy(machines, discoverytest.GPUMachines())
-	tests := map[string]string{ // file to machine
+	tests := map[string]string{ // maps files to machines
 		"1-vfs":                        "example1",
 		"2-vfs-by-either-plugin":       "example2",
 		"3-macvlan-parent":             "example3",
@@ -77,7 +77,8 @@ func TestSamplesOfTheExamples(t *testing.T) {
 	}
 }
 
-// policiesOf returns the policies in a file, without the name prefix that separates a sample from others.
+// policiesOf returns the policies in a file, without the prefix that keeps their names distinct from those in other
+// samples.
 func policiesOf(t *testing.T, file, prefix string) []map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// recordedExample records the machine from a published example as worker-1, and returns the recording's directory and
-// the example's policies.
+// recordedExample records the machine from a published example as worker-1. It returns the directory of the recording
+// and the example's policies.
 func recordedExample(t *testing.T, name string) (dir, policies string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "worker-1")
@@ -26,7 +26,7 @@ func recordedExample(t *testing.T, name string) (dir, policies string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var documents []string // slices of the example are computed, not read
+	var documents []string // the example's slices are computed, not read
 	for _, document := range strings.Split(string(all), "\n---\n") {
 		if !strings.Contains(document, "kind: ResourceSlice") {
 			documents = append(documents, document)
@@ -39,7 +39,7 @@ func recordedExample(t *testing.T, name string) (dir, policies string) {
 	return dir, policies
 }
 
-// Each kind of refusal occurs on the machine from the example with macvlan, passthrough and virtual functions.
+// Every kind of refusal occurs on the example machine with macvlan, passthrough and virtual functions.
 func TestSimulateGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	claims := filepath.Join("testdata", "simulate", "claims.yaml")
@@ -56,7 +56,7 @@ func TestSimulateGolden(t *testing.T) {
 	}
 }
 
-// A claim that the driver refuses does not fit, and does not take any devices from later claims.
+// A claim that the driver refuses does not fit, and takes no devices away from later claims.
 func TestSimulateRootsGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f",
@@ -67,7 +67,8 @@ func TestSimulateRootsGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
 }
 
-// For networks that pods must select, simulate reports the driver's errors based on the definitions in the files.
+// For networks that pods must select, simulate reports the same errors as the driver, based on the definitions in the
+// files.
 func TestSimulateSelectedNetworks(t *testing.T) {
 	const sample = "../../deploy/samples/examples/9-ovn-kubernetes.yaml"
 	dir, _ := recordedExample(t, "example9")
@@ -104,8 +105,8 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}
 }
 
-// Two claims that are valid on their own may request the same interface name in a pod. The driver would refuse the pod,
-// so simulate must not report that it fits.
+// Two claims that are each valid may request the same interface name in a pod. The driver would refuse the pod, so
+// simulate must not report that the pod fits.
 func TestSimulateNamesOfAPod(t *testing.T) {
 	const text = `
 apiVersion: networking.dra.io/v1alpha1
@@ -165,9 +166,9 @@ spec:
 	}
 }
 
-// NICs are paired with GPUs from another driver. On h100, both drivers discover the attributes. On mi300x, they come
-// from the policy and the claim, or from a GPU driver that publishes the same attribute. A device without the attribute
-// does not satisfy any constraint.
+// NICs are paired with GPUs from another driver. On h100, both drivers discover the attributes. On mi300x, the
+// attributes come from the policy and the claim, or from a GPU driver that publishes the same attribute. A device
+// without the attribute does not satisfy any constraint on the attribute.
 func TestSimulateEightGPUsGolden(t *testing.T) {
 	const samples, machines = "../../deploy/samples/examples/", "../../discovery/testdata/"
 	data := func(name string) string { return filepath.Join("testdata", "simulate", name) }
@@ -176,7 +177,7 @@ func TestSimulateEightGPUsGolden(t *testing.T) {
 			machines + "h100"},
 		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
 			machines + "mi300x"},
-		// The sample contains the policy and a pod, which comes last and gets the remaining devices.
+		// The sample contains the policy and a pod. The pod comes last and gets the remaining devices.
 		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
 			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
 				"mi300x"},
@@ -233,7 +234,8 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// A pod for a device plugin has no claim. It is simulated with the claim that kube-scheduler creates.
+// A pod that requests an extended resource has no claim. It is simulated with the claim that kube-scheduler would
+// create.
 func TestSimulateExtendedResources(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -275,8 +277,8 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 	}
 }
 
-// A claim that two pods reference is allocated for the first pod. Its devices determine the node of the second pod,
-// even if that pod has another claim.
+// A claim referenced by two pods is allocated for the first pod. Its devices determine the node of the second pod, even
+// if that pod also has another claim.
 func TestSimulateClaimOfTwoPods(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -337,7 +339,7 @@ spec: {containers: [], resourceClaims: [{name: own, resourceClaimName: own}, {na
 		!slices.Equal(first.Devices, second.Devices[1:]) {
 		t.Errorf("they get\n%+v\n%+v", first, second)
 	}
-	// Only the other node has room, but the shared claim is not available there.
+	// Only the other node has enough free devices, but the shared claim is not available there.
 	code, answers = simulated(`---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -357,7 +359,7 @@ spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, 
 	}
 }
 
-// Claims with the same name or without a name are separate claims.
+// Claims that share a name or have no name are treated as separate claims.
 func TestSimulateClaimsOfOneName(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy

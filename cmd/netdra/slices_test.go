@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "update the files in testdata")
 
-// recordedFunctions writes a recording named worker-1 with a bridge and a 100 Gbit/s physical function. Its four
+// recordedFunctions writes a recording named worker-1 with a bridge and a 100 Gbit/s physical function, whose four
 // virtual functions are bound to vfio-pci.
 func recordedFunctions(t *testing.T) string {
 	t.Helper()
@@ -55,7 +55,7 @@ func recordedFunctions(t *testing.T) string {
 	return dir
 }
 
-// somePolicies match the devices of recordedFunctions except the bridge.
+// somePolicies match every device in recordedFunctions except the bridge.
 const somePolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -109,7 +109,7 @@ func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
-// slicesOf runs "netdra slices" for the recording with the given policies.
+// slicesOf runs "netdra slices" on the recording with the given policies.
 func slicesOf(t *testing.T, arguments ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, somePolicies,
@@ -186,7 +186,7 @@ func TestSlicesGolden(t *testing.T) {
 	}
 }
 
-// The default form is the API form: the API types decode every field.
+// By default, slices are printed in API form: the API types can decode every field.
 func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	counters, _ := slicesOf(t)
 	var read []resourceapi.ResourceSlice
@@ -208,7 +208,7 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	}
 }
 
-// Missing inputs have defaults: the node's name and its plugins. Without labels, no node selector matches.
+// Missing inputs have defaults: the node name and the node's plugins. Without labels, no node selector matches.
 func TestSlicesDefaults(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other",
@@ -295,7 +295,7 @@ spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 	}
 }
 
-// A policy that can never match, because it compares with an impossible value, is reported.
+// Policies that can never match because they compare an attribute with an impossible value are reported.
 func TestSlicesSayWhatNeverMatches(t *testing.T) {
 	file := policyFile(t, strings.ReplaceAll(`
 apiVersion: networking.dra.io/v1alpha1

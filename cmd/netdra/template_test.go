@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// templatePolicies use every attribute that differs between machines of the same kind.
+// templatePolicies use every attribute that can differ between machines of the same kind.
 const templatePolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -26,7 +26,8 @@ spec:
     publish: [altNames, switchID, vfMAC, totalVFs]
 `
 
-// recordedMachine writes a recording of a NIC with two virtual functions. number makes the NIC's addresses unique.
+// recordedMachine writes a recording of a machine with a NIC that has two virtual functions. number makes the NIC's
+// addresses unique.
 func recordedMachine(t *testing.T, name string, number string, change func(*discoverytest.Host)) string {
 	t.Helper()
 	h := discoverytest.NewHost()
@@ -45,7 +46,7 @@ func recordedMachine(t *testing.T, name string, number string, change func(*disc
 	return dir
 }
 
-// templateOf returns the template of a machine.
+// templateOf returns the template of a recorded machine.
 func templateOf(t *testing.T, recording string, arguments ...string) string {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, templatePolicies,
@@ -57,7 +58,7 @@ func templateOf(t *testing.T, recording string, arguments ...string) string {
 }
 
 // Machines of the same kind have the same template. Their slices differ from the template only in names and in the
-// attributes that the output lists. Other hardware has a different template.
+// attributes that the output lists. A machine with a different MTU has a different template.
 func TestTemplateIsThatOfTheKind(t *testing.T) {
 	same := func(*discoverytest.Host) {}
 	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// loggedClaim writes the log of a claim whose second step failed in its first sandbox.
+// loggedClaim writes the log of a claim whose second step failed in its first sandbox. It returns the log directory.
 func loggedClaim(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -109,7 +109,7 @@ func TestTraceListsFailedClaims(t *testing.T) {
 	}
 }
 
-// A claim that was refused at Prepare has no calls. This is also reported on the pod's node.
+// No plugin is called for a claim that was refused at Prepare. The error states this, even on the pod's node.
 func TestTraceOfRefusedClaim(t *testing.T) {
 	code, _, stderr := runNetdra(t, "", "trace", "--log-dir", loggedClaim(t), "--socket", busyDriver(t), "ns/twice")
 	const want = "no plugin was called for claim ns/twice, since the driver refused to prepare it: cannot prepare " +

@@ -23,7 +23,7 @@ func (f *fake) keep() {
 	}
 }
 
-// open opens the journal between two runs.
+// open opens the run journal between two runs, applies change, and closes the journal.
 func (f *fake) open(change func(*chainrun.RunJournal)) {
 	f.t.Helper()
 	opened, err := chainrun.OpenRunJournal(f.state, clock.RealClock{})
@@ -98,7 +98,7 @@ func TestForget(t *testing.T) {
 	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")
 }
 
-// A run may be killed between its record and its first step.
+// A run may be killed after writing its record and before running its first step.
 func TestUndoOfARunThatRanNothing(t *testing.T) {
 	f := newFake(t)
 	f.open(func(s *chainrun.RunJournal) {

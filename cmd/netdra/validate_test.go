@@ -209,7 +209,7 @@ metadata: {name: mine}
 spec: {cniType: mine, output: {interfaces: modifies}, input: {prevResult: required}}
 `
 
-// The schemas in a file apply to its topologies. The files that import writes rely on this.
+// The schemas in a file apply to the topologies in the same file. Files written by import rely on this.
 func TestSchemasInTheSameFile(t *testing.T) {
 	const topology = "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n" +
 		"spec: {steps: [{name: a, type: mine, selector: {cel: 'true'}}]}\n"

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// The version output identifies the build even if no driver responds.
+// The version output identifies the build even if the driver does not respond.
 func TestVersions(t *testing.T) {
 	socket := answering(t, map[string]any{"/state": map[string]any{
 		"version": "v1.2.3 (go1.26.0)", "versions": map[string]string{"kubelet": "v1.37.1",

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
-// eightFunctions exposes the eight virtual functions of the fixture, and has a template for claims with two of them.
+// eightFunctions exposes the eight virtual functions of the fixture, and contains a claim template for two of them.
 const eightFunctions = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: p}
@@ -31,7 +31,7 @@ metadata: {name: lan}
 spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 2}}]}}}
 `
 
-// workloadPod is a pod template with a claim from the template lan.
+// workloadPod is a pod template with a claim generated from the claim template lan.
 const workloadPod = "{spec: {containers: [], resourceClaims: [{name: net, resourceClaimTemplateName: lan}]}}"
 
 // simulated runs "netdra simulate" on the machine with eight virtual functions.
@@ -45,7 +45,7 @@ func simulated(t *testing.T, documents ...string) (code int, answers []simulate.
 	return code, answers, stderr
 }
 
-// summarize returns the answers for all pods in one line.
+// summarize returns the answers for all pods on one line.
 func summarize(answers []simulate.Answer) string {
 	var texts []string
 	for i := range answers {
@@ -65,7 +65,7 @@ func workloadText(version, kind, name, spec string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: {%s}", version, kind, name, spec)
 }
 
-// Each pod of a workload is simulated: four claims for two virtual functions fit, and a fifth does not.
+// Each pod of a workload is simulated: four claims for two virtual functions each fit, and a fifth does not.
 func TestSimulateWorkloads(t *testing.T) {
 	template := ", template: " + workloadPod
 	for name, test := range map[string]struct {
@@ -105,7 +105,7 @@ func TestSimulateWorkloads(t *testing.T) {
 	}
 }
 
-// Unsupported kinds with claims are named in a remark; kinds without claims are not.
+// Workloads of unsupported kinds are named in a remark if they have claims, and otherwise ignored.
 func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	template := "template: " + workloadPod
 	for want, document := range map[string]string{
@@ -139,7 +139,8 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	}
 }
 
-// An exclusive device belongs to one pod even if several pods name its claim: the driver refuses all but the first.
+// An exclusive device belongs to one pod, even if several pods reference its claim: the driver refuses all but the
+// first.
 func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: only}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}"
@@ -179,7 +180,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 			for i := range answers {
 				refused = append(refused, answers[i].Refused...)
 			}
-			// The template, which no pod in these tests references, is also simulated.
+			// The template, which is not referenced by any pod in these tests, is also simulated.
 			got := strings.TrimPrefix(summarize(answers), "a claim of template default/lan, ")
 			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
 				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
@@ -188,7 +189,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	}
 }
 
-// Objects without a namespace get the namespace from the flag; others keep theirs.
+// Objects without a namespace get the namespace from the flag. Other objects keep their namespaces.
 func TestSimulateNamespace(t *testing.T) {
 	run := func(stdin string, arguments ...string) (int, string) {
 		code, stdout, stderr := runNetdra(t, stdin, append([]string{"simulate", "-f", "-", "--machines",
@@ -218,12 +219,12 @@ func TestSimulateNamespace(t *testing.T) {
 	}
 }
 
-// Simulated claims do not exist, so the output does not suggest releasing them. Existing claims are named.
+// Simulated claims do not exist, so the output does not suggest releasing them. Claims that exist are named.
 func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 	const held = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: held}\nspec: {devices: " +
 		"{requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}\nstatus: {allocation: {devices: {results: " +
 		"[{request: r, driver: dra.networking, pool: igb-4vfs/eth0, device: eth0v0}]}}}\n---\n"
-	var many strings.Builder // take all functions but one; the pod needs two
+	var many strings.Builder // takes all functions but one; the pod needs two
 	for _, function := range []string{"eth0v0", "eth0v1", "eth0v2", "eth0v3", "eth1v0", "eth1v1", "eth1v2"} {
 		many.WriteString(strings.NewReplacer("name: held", "name: held-"+function, "eth0v0", function,
 			"igb-4vfs/eth0", "igb-4vfs/"+function[:4]).Replace(held))
@@ -267,7 +268,7 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 	}
 }
 
-// On a node with a single device, the message uses the singular.
+// On a node with a single device, the message is in the singular.
 func TestSimulateOnlyDevice(t *testing.T) {
 	only := strings.Replace(eightFunctions, `"vf"'`, `"vf" && device.attributes["dra.networking"].ifName == "eth0v0"'`,
 		1) + "---\n" + workloadText("v1", "Pod", "web", strings.TrimSuffix(strings.TrimPrefix(workloadPod,
