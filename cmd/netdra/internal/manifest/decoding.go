@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem describes an invalid value in a document. The value is located by its node or, if node is nil, by its path.
+// problem describes an invalid value in a document. The value is identified by its node or, if node is nil, by its
+// path.
 type problem struct {
 	path, text string
 	node       *yaml.Node
@@ -25,7 +26,8 @@ type problem struct {
 // Error implements error.
 func (p problem) Error() string { return p.text }
 
-// At returns an error's position as FILE:LINE, or the document's position if [DecodeStrict] has not set one.
+// At returns the position of an error as FILE:LINE, or the position of the document if [DecodeStrict] has not recorded
+// one.
 func (d *Document) At(err error) string {
 	var found problem
 	switch {
@@ -46,16 +48,16 @@ func (d *Document) Located(problems []error) []error {
 	return placed
 }
 
-// Patterns for errors from packages yaml and json, and for indexes in a path.
+// Patterns that match errors from packages yaml and json, and indexes in a path.
 var (
 	duplicateKey = regexp.MustCompile(`key "[^"]+" already set in map`)
 	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError explains in YAML terms why a document cannot be decoded into a Go type; goType is nil if the type
-// is unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their texts
-// change, the explanation becomes less helpful but never wrong.
+// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type. goType is nil if the
+// type is unknown. Errors that it does not recognize are returned unchanged. It parses the messages from packages json
+// and yaml; if a new version of these packages changes them, the explanation becomes less helpful but never wrong.
 func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -95,12 +97,12 @@ func duplicates(node *yaml.Node) (problems []error) {
 	return problems
 }
 
-// mostMistyped is the maximum number of reported values of the wrong type per document.
+// mostMistyped is the maximum number of values per document that are reported to have the wrong type.
 const mostMistyped = 50
 
 // decodeAll decodes a document. Package json stops at the first error, so if a value has the wrong type, decodeAll
-// replaces it with null, which every type accepts, and decodes again. It returns these errors, and the error from the
-// last attempt.
+// replaces it with null, which every type accepts, and decodes the document again. It returns an error for each such
+// value, and the error from the last attempt.
 func (d *Document) decodeAll(decode func(document []byte) error) (mistypedValues []error, last error) {
 	var root yaml.Node
 	document, unread := d.Data, yaml.Unmarshal(d.Data, &root)
@@ -122,13 +124,13 @@ func (d *Document) decodeAll(decode func(document []byte) error) (mistypedValues
 	}
 }
 
-// splitPath splits spec.steps[1].name into the fields spec and steps, and name.
+// splitPath splits a path such as spec.steps[1].name into its parent fields (spec and steps) and the field's name.
 func splitPath(path string) (parents []string, name string) {
 	parts := strings.Split(pathIndex.ReplaceAllString(path, ""), ".")
 	return parts[:len(parts)-1], parts[len(parts)-1]
 }
 
-// fieldNames returns the YAML field names for the type at a path; none if the type is not a struct.
+// fieldNames returns the names of the YAML fields in the type at a path; none if the type is not a struct.
 func fieldNames(t reflect.Type, path []string) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -150,13 +152,13 @@ func fieldNames(t reflect.Type, path []string) []string {
 	return names
 }
 
-// badQuantities finds invalid quantities in capacities, because the decoding error does not contain their path.
+// badQuantities finds invalid quantities in capacities. The decoding error does not include their paths.
 func badQuantities(node *yaml.Node, path string, ofCapacity bool) (problems []error) {
 	for i, inner := range node.Content {
 		switch {
 		case node.Kind == yaml.SequenceNode:
 			problems = append(problems, badQuantities(inner, fmt.Sprintf("%s[%d]", path, i), ofCapacity)...)
-		case i%2 == 1: // the value of a key
+		case i%2 == 1: // the value for a key
 			name := node.Content[i-1].Value
 			problems = append(problems, badQuantities(inner, strings.TrimPrefix(path+"."+name, "."),
 				ofCapacity || name == "capacity")...)
@@ -172,8 +174,8 @@ func badQuantities(node *yaml.Node, path string, ofCapacity bool) (problems []er
 	return problems
 }
 
-// describeMistyped describes where an object has a value of the wrong type, and the actual and expected types. The
-// result includes the value, or nil if it is not found.
+// describeMistyped describes a value of the wrong type: its path in the object, and the actual and the expected type.
+// It also returns the value, or nil if it cannot find the value.
 func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (found problem, value *yaml.Node) {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
 	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
@@ -187,7 +189,7 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (fou
 		expectedType(mistyped.Type))}, value
 }
 
-// locate returns the first value at the given fields that has the type actual, and its path; nil if there is none.
+// locate follows fields and returns the first value of type actual, and the path to it; nil if there is none.
 func locate(node *yaml.Node, fields []string, actual string) (path string, value *yaml.Node) {
 	if node.Kind == yaml.SequenceNode && (len(fields) > 0 || actual != "array") {
 		for i, item := range node.Content {
@@ -197,7 +199,7 @@ func locate(node *yaml.Node, fields []string, actual string) (path string, value
 		}
 		return "", nil
 	}
-	// The names that package json uses for types, by YAML tag.
+	// Maps YAML tags to the names that package json uses for types.
 	types := map[string]string{"!!str": "string", "!!int": "number", "!!float": "number", "!!bool": "bool",
 		"!!seq": "array", "!!map": "object"}
 	if len(fields) == 0 && types[node.ShortTag()] == actual {
@@ -228,7 +230,7 @@ func expectedType(t reflect.Type) string {
 	return "an object"
 }
 
-// Position returns the position of a field, or of its last existing parent, as FILE:LINE.
+// Position returns the position of a field, or of its closest existing ancestor, as FILE:LINE.
 func (d *Document) Position(field string) string {
 	deepest := d.node
 	for node, rest := d.node, fieldPart.FindAllString(field, -1); len(rest) > 0 && node != nil; rest = rest[1:] {
@@ -244,7 +246,8 @@ func (d *Document) Position(field string) string {
 // fieldPart matches a key or an index in spec.steps[1].config.
 var fieldPart = regexp.MustCompile(`[^.[\]]+`)
 
-// child returns the value of a key, or a list item, and the node where it starts; nil if it does not exist.
+// child returns the value for a key, or the list item with an index, and the node where it starts; nil if it does not
+// exist.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {
 	switch node.Kind {
 	case yaml.AliasNode:

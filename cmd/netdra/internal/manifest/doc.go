@@ -3,6 +3,6 @@
 // The rule of this package: reading is strict, and every problem includes the file, line and field. Missing fields get
 // the API server's defaults.
 //
-// [Read] splits a file into documents and only evaluates their kinds. For each kind, a separate function decodes a
+// [Read] splits a file into documents and determines only their kinds. A separate function for each kind decodes a
 // document and validates it with the functions that the controller and the webhook use.
 package manifest

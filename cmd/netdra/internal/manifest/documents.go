@@ -23,28 +23,28 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Document is an object in a file: a YAML document, or an item in a list.
+// Document is an object in a file: a YAML document or an item in a list.
 type Document struct {
 	file string
-	node *yaml.Node // with line numbers from the file
-	// Data is the object as YAML, without these line numbers.
+	node *yaml.Node // with the line numbers in the file
+	// Data is the object as YAML. Line numbers in it do not match those in the file.
 	Data []byte
 	Kind string
 	Name string
 }
 
-// Location returns FILE:LINE, in the form that editors open.
+// Location returns FILE:LINE, a form that editors can open.
 func (d *Document) Location() string { return d.place(d.node) }
 
 func (d *Document) place(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d.file, node.Line) }
 
-// maxFile is the maximum size of a file in bytes. Kubernetes objects are limited to about 1.5 MiB (etcd's default
-// request limit).
+// maxFile is the maximum file size in bytes. Kubernetes objects are limited to about 1.5 MiB (etcd's default request
+// limit).
 const maxFile = 16 << 20
 
-// Read reads the objects from a file, or from stdin if path is "-". It reads documents, and the items in lists as
-// written by "kubectl get -o yaml". It skips documents that contain only comments. The input size is limited before
-// parsing. Standard input can be read only once: if "-" is given twice, the second input is empty.
+// Read reads the objects from a file, or from stdin if path is "-". It supports multiple documents and lists such as
+// those written by "kubectl get -o yaml". It skips documents that contain only comments. The input size is checked
+// before parsing. Standard input can be read only once, so if "-" is given twice, the second input is empty.
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
@@ -89,10 +89,11 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 	}
 }
 
-// listSuffix is the suffix of every list kind: kubectl's plain List, and the API server's typed lists such as PodList.
+// listSuffix is the suffix of every list kind: the plain List written by kubectl, and the API server's typed lists such
+// as PodList.
 const listSuffix = "List"
 
-// withItems returns the objects in a list, or the document itself if it is not a list.
+// withItems returns the objects in a list. If the document is not a list, it returns the document itself.
 func (d *Document) withItems() ([]Document, error) {
 	_, list := child(d.node, "items")
 	if !strings.HasSuffix(d.Kind, listSuffix) || list == nil || list.Kind != yaml.SequenceNode {
@@ -138,7 +139,7 @@ func identify(file string, node *yaml.Node) (*Document, error) {
 	return found, checkKind(found, header.APIVersion)
 }
 
-// lineOfSyntax matches the prefix that package yaml adds to syntax errors.
+// lineOfSyntax matches the prefix of syntax errors from package yaml.
 var lineOfSyntax = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
 func syntaxError(file string, err error) error {
@@ -148,8 +149,8 @@ func syntaxError(file string, err error) error {
 	return fmt.Errorf("%s: not YAML: %w", file, err)
 }
 
-// checkKind rejects unknown kinds in the driver's group. Kinds in other groups are ignored. Without this check, a
-// misspelled kind would be silently skipped.
+// checkKind rejects unknown kinds in the driver's API group, because a misspelled kind would otherwise be silently
+// skipped. Kinds in other groups are ignored.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
@@ -168,13 +169,13 @@ const (
 	KindTopology = "NetworkTopology"
 	KindSchema   = "CNIPluginSchema"
 	KindRange    = "AddressRange"
-	// KindBlock is the kind that the controller creates from ranges; it is skipped.
+	// KindBlock is the kind that the controller creates from address ranges. Objects of this kind are skipped.
 	KindBlock = "AddressBlock"
 )
 
-// DecodeStrict decodes a document into object, or into a new object of its kind if object is nil. A field that is
-// unknown or duplicated, or has a value of the wrong type, is an error, because silently dropping a field would change
-// the object's meaning. The result contains all such errors; [Document.At] returns their positions.
+// DecodeStrict decodes a document into object, or into a new object of its kind if object is nil. Unknown fields,
+// duplicate fields and values of the wrong type are errors, because silently dropping a field would change the object's
+// meaning. The result contains all such errors; [Document.At] returns their positions.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {
@@ -202,8 +203,9 @@ func DecodeStrict(
 	return decoded, problems
 }
 
-// decodeServed decodes a document in the driver's group in any served version; all versions have the same schema. It
-// sets the stored version, so that printed objects have the same version as those that netdra creates.
+// decodeServed decodes a document in the driver's group. It accepts every served version, because all versions have the
+// same schema. It sets the object's version to the stored version, so that printed objects have the same version as
+// objects created by netdra.
 func decodeServed(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (runtime.Object, []error) {
@@ -223,7 +225,7 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode decodes as much as it can of a document whose kind is in the driver's group.
+// decode decodes as much of a document as possible. The document's kind must be in the driver's group.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
 	object, matches := decoded.(T)
@@ -236,7 +238,8 @@ func decode[T runtime.Object](found *Document, kind string) (object T, problems 
 	return object, nil
 }
 
-// ChooseTopology returns the topology with the given name. If the name is empty, there must be exactly one topology.
+// ChooseTopology returns the topology with the given name. If name is empty, the file must contain exactly one
+// topology.
 func ChooseTopology(file string, documents []Document, name string) (*Document, error) {
 	var topologies, rest []string
 	var found *Document

@@ -32,7 +32,7 @@ kind: Pod
 metadata: {name: third}
 `
 
-// The items in a list are separate objects, with the line numbers from the file.
+// The items in a list are returned as separate objects with their line numbers in the file.
 func TestItemsOfLists(t *testing.T) {
 	objects, err := Read("-", strings.NewReader(listed))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestItemsOfLists(t *testing.T) {
 	}
 }
 
-// This covers JSON, lists of one kind, lists without items, and invalid objects.
+// The cases are JSON, lists of one kind, lists without items, and invalid objects.
 func TestOtherLists(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}},

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A problem is reported at its own position. A missing field is reported at the position of its parent.
+// A problem is reported at its own position, and a missing field at the position of its parent.
 func TestPlaceOfAField(t *testing.T) {
 	var root yaml.Node
 	err := yaml.Unmarshal([]byte(`

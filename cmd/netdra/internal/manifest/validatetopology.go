@@ -19,14 +19,14 @@ import (
 	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
 )
 
-// TopologySource selects a topology and the plugin schemas.
+// TopologySource specifies the files with the topology and the plugin schemas, and the name of the topology.
 type TopologySource struct {
 	File    string
 	Name    string
 	Schemas string
 }
 
-// Load reads the topology and the schemas. The error lists each problem on its own line, with file and path.
+// Load reads the topology and the schemas. The error lists each problem on a separate line, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	return topology, schemas, invalidError(topology, problems)
 }
 
-// invalidError combines a topology's problems into an error; nil if there are none.
+// invalidError combines the problems in a topology into one error; nil if there are none.
 func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 	if len(problems) == 0 {
 		return nil
@@ -63,8 +63,8 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	})
 }
 
-// read decodes a document. It validates the document only if it could be decoded completely, because a missing field
-// may cause further problems.
+// read decodes a document. It only validates a document that it could decode completely, because a missing field may
+// cause further problems.
 func read[T runtime.Object](found *Document, kind string, validate func(T) field.ErrorList) (T, []string) {
 	var lines []string
 	object, problems := decode[T](found, kind)
@@ -80,9 +80,9 @@ func read[T runtime.Object](found *Document, kind string, validate func(T) field
 	return object, lines
 }
 
-// validateTopology returns the same problems as the controller: problems in the name and namespaces, in the steps, and
-// in the root steps' expressions. However, it does not check whether a plugin's name is valid as an attribute name. It
-// also checks the object name, since no API server is involved.
+// validateTopology returns the same problems as the controller: invalid names and namespaces, invalid steps, and
+// invalid expressions in root steps. However, it does not check whether the name of a plugin is valid as an attribute
+// name. It also checks the object name, because there is no API server to do so.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -101,7 +101,7 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-			continue // the step check reports missing selectors
+			continue // cnichain.Validate reports missing selectors
 		}
 		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL),
 			policy.CheckTypes(step.Selector.CEL)); err != nil {
@@ -112,7 +112,7 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 	return problems
 }
 
-// RootSteps returns the names of the steps that use a device, in order.
+// RootSteps returns the names of the steps that use an allocated device, in order.
 func RootSteps(topology *v1alpha1.NetworkTopology) []string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -123,7 +123,7 @@ func RootSteps(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// ClassNames returns the DeviceClasses that a claim must request, one for each root step.
+// ClassNames returns the DeviceClasses from which a claim must request devices, one per root step.
 func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 	roots := RootSteps(topology)
 	names := make([]string, len(roots))
@@ -141,8 +141,8 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	})
 }
 
-// LoadSchemas returns the built-in schemas. Schemas from the file override those for the same plugins. It continues
-// after an error, so that all schemas in the file are checked.
+// LoadSchemas returns the built-in schemas and the schemas in the file. A schema in the file overrides the built-in
+// schema for the same plugin. LoadSchemas continues after an error, so that it checks every schema in the file.
 func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	schemas := cnichain.DefaultSchemas()
 	if path == "" {
@@ -167,7 +167,7 @@ func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	return schemas, errors.Join(problems...)
 }
 
-// ReadSchema decodes a schema, and rejects it if the API server or the webhook would reject it.
+// ReadSchema decodes a schema and returns an error if the API server or the webhook would reject it.
 func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
 	schema, problems := read(found, KindSchema, func(schema *v1alpha1.CNIPluginSchema) field.ErrorList {
 		return cnichain.ValidateSchema(&schema.Spec)
@@ -178,17 +178,17 @@ func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
 	return schema, nil
 }
 
-// KindPolicy is the kind for policies.
+// KindPolicy is the kind of policies.
 const KindPolicy = "DeviceExposurePolicy"
 
-// defaultPriority is the priority that the API server sets by default.
+// defaultPriority is the default priority that the API server sets.
 const defaultPriority = 100
 
-// ReadPolicies reads the policies from files, with the API server's defaults. It returns an error if there are none,
-// because an empty list would look like a cluster that hides every device.
+// ReadPolicies reads the policies in files and applies the API server's defaults. It returns an error if there are no
+// policies, because an empty list would look like a cluster that hides every device.
 func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
 	var policies []policyapi.DeviceExposurePolicy
-	first := map[string]string{} // the location of each policy, by name
+	first := map[string]string{} // maps each policy name to its location
 	for _, file := range files {
 		documents, err := Read(file, stdin)
 		if err != nil {
@@ -222,7 +222,7 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 }
 
 // DecodePolicy decodes a policy strictly: an unknown or duplicate field is an error. Missing fields get the API
-// server's defaults. Defaults are set before decoding, so that a field that is explicitly empty stays empty.
+// server's defaults. The defaults are set before decoding, so that an explicitly empty field stays empty.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,
@@ -237,8 +237,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches returns the comparisons in policies that use a literal of the wrong type. Nodes do not report a
-// mismatch in a comparison that never selects a device.
+// TypeMismatches returns the comparisons in policies that use a literal of the wrong type. Nodes do not report such
+// mismatches if the comparison never selects a device.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

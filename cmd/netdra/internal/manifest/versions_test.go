@@ -32,7 +32,7 @@ metadata: {name: r}
 spec: {cidrs: [10.0.0.0/24]}
 `
 
-// readAll reads one object of each kind.
+// readAll reads one object of every kind.
 func readAll(t *testing.T, text string) (objects []any) {
 	t.Helper()
 	documents, err := Read("-", strings.NewReader(text))
@@ -55,7 +55,7 @@ func readAll(t *testing.T, text string) (objects []any) {
 	return []any{policy, topology, schema, addressRange}
 }
 
-// TestEveryServedVersionIsRead: regardless of a manifest's version, netdra decodes the same object, in the stored
+// TestEveryServedVersionIsRead: manifests in every served version are decoded into the same object, in the stored
 // version.
 func TestEveryServedVersionIsRead(t *testing.T) {
 	stored := v1alpha1.GroupVersion().String()
