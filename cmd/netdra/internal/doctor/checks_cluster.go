@@ -21,8 +21,8 @@ func checkServer(input *Input) []Finding {
 	return found
 }
 
-// WithCluster completes findings that were made without a kubeconfig, such as those from the driver's pod, using data
-// that the caller has read from the API server. cluster is nil if the caller has no data.
+// WithCluster uses data that the caller has read from the API server to complete findings that were made without a
+// kubeconfig, such as those from the driver's pod. cluster is nil if the caller has no data.
 func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 	var all []Finding
 	for _, finding := range findings {

@@ -42,7 +42,8 @@ func checkGone(input *Input) []Finding {
 	return found
 }
 
-// checkInterfaces finds interfaces that are no longer in their pod. checkGone covers the interfaces of missing devices.
+// checkInterfaces finds interfaces that are no longer in their pods. checkGone handles interfaces whose devices are
+// missing.
 func checkInterfaces(input *Input) []Finding {
 	gone := map[string]bool{}
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -87,8 +88,8 @@ func checkQuarantine(input *Input) []Finding {
 	return found
 }
 
-// owners returns other programs that allocate network devices to pods. DRA drivers are identified by the name that they
-// register with the kubelet, and device plugins by their process name.
+// owners returns other programs that allocate network devices to pods. DRA drivers are identified by the name with
+// which they register at the kubelet, and device plugins by their process name.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -97,7 +98,8 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
-// checkOwners finds programs that may allocate the same devices; checkDoubleOwners finds actual conflicts.
+// checkOwners finds programs that may allocate the same devices as the driver. checkDoubleOwners finds actual
+// conflicts.
 func checkOwners(input *Input) []Finding {
 	if len(input.Driver.Published) == 0 {
 		return nil
@@ -133,10 +135,11 @@ func checkOwners(input *Input) []Finding {
 	return append(found, duplicates...)
 }
 
-// multusAnnotation is the pod annotation that lists the networks that Multus attaches.
+// multusAnnotation is the pod annotation that lists the networks for Multus to attach.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins that read the same pod annotation as Multus: both would create the interface.
+// attachedTwice finds plugins that read the same pod annotation as Multus. For such a plugin, both it and Multus would
+// create the interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -184,8 +187,8 @@ func checkDoubleOwners(input *Input) []Finding {
 	return found
 }
 
-// checkManagers finds devices for exclusive use that a network manager configures. Shared links stay on the host, so a
-// network manager is free to configure them.
+// checkManagers finds devices for exclusive use that are configured by a network manager. Shared links stay on the
+// host, where a network manager may configure them.
 func checkManagers(input *Input) []Finding {
 	var found []Finding
 	for _, link := range input.Links {
@@ -214,7 +217,8 @@ func exclusively(published []draslices.Entry, name string) bool {
 	})
 }
 
-// checkIOMMU reports a missing IOMMU or vfio-pci if a topology needs it and the node has a device to use with it.
+// checkIOMMU reports a missing IOMMU or a missing vfio-pci driver if a topology needs it and the node has a device that
+// uses it.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {

@@ -17,14 +17,14 @@ func isOfAny(file string, claims []nodestate.Claim) bool {
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-// pinned reports whether a pin belongs to a sandbox, or temporarily replaces the sandbox's pin during a rollback.
+// pinned reports whether a pin belongs to a sandbox, or temporarily replaces a sandbox's pin during a rollback.
 func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
-// checkCDIFiles finds specs without a claim. A leftover gate is dangerous, since it lets containers start; other specs
-// are only misleading. If its journal was lost, the driver no longer has records of all claims and keeps the other
-// specs for running containers, so only gates are reported.
+// checkCDIFiles finds specs without a claim. A leftover gate spec is dangerous because it allows containers to start,
+// whereas other specs are only misleading. If its journal was lost, the driver no longer has a record of every claim
+// and keeps the other specs for running containers, so only gates are reported.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {
@@ -78,8 +78,8 @@ func checkClaims(input *Input) []Finding {
 	return found
 }
 
-// checkTransitLinks finds links with the temporary name that a link has while it moves from a pod to the host. Such
-// names are normal while a pod is being attached or rolled back, so the check reports nothing in that case.
+// checkTransitLinks finds links with the temporary name used while a link moves from a pod to the host. Such names are
+// normal while a pod is being attached or rolled back, so nothing is reported in that case.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // checkQuarantine reports these
@@ -109,7 +109,7 @@ func checkAttaching(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.State.Refused {
 		refused := &input.Driver.State.Refused[i]
-		message, _, _ := strings.Cut(refused.Message, `; "kubectl netdra doctor`) // the reader has already run doctor
+		message, _, _ := strings.Cut(refused.Message, `; "kubectl netdra doctor`) // the user is already running doctor
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("pod %s waits: claim %s could not be prepared",
 				strings.Join(refused.Pods, ", "), refused.Claim), Where: "claim UID " + refused.Claim.UID,

@@ -9,7 +9,7 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// accepted is the condition type that topologies and policies share.
+// accepted is the condition type used by both topologies and policies.
 const accepted = chainapi.ConditionAccepted
 
 func checkPolicies(input *Input) []Finding {
@@ -33,7 +33,8 @@ func checkTopologies(input *Input) []Finding {
 	return found
 }
 
-// checkConditions reports the first condition that is missing or not true; later ones usually follow from it.
+// checkConditions reports the first condition that is missing or not true. Problems with later conditions usually
+// follow from it.
 func checkConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
 	for _, kind := range kinds {
 		condition := meta.FindStatusCondition(conditions, kind)

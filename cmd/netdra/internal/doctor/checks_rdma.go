@@ -11,10 +11,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// RDMAPart is the RDMA function of a NIC: a device on the kernel's auxiliary bus, which the network driver creates for
+// RDMAPart is the RDMA function of a NIC: a device on the kernel's auxiliary bus that the network driver creates for
 // the RDMA driver.
 type RDMAPart struct {
-	// Alias is the module alias of the RDMA driver for modprobe, for example auxiliary:mlx5_core.rdma.
+	// Alias is the module alias to pass to modprobe to load the RDMA driver, for example auxiliary:mlx5_core.rdma.
 	Alias string
 	// Function is the PCI address of the NIC.
 	Function string
@@ -24,9 +24,10 @@ type RDMAPart struct {
 
 const auxiliaryDevices = "/sys/bus/auxiliary/devices"
 
-// rdmaParts finds the parts by their names, which consist of the module, the part, and a number (the kernel's
-// Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0. In sysfs,
-// the part's directory is below the NIC's directory, so the symlink contains the NIC's PCI address.
+// rdmaParts finds the parts by name. A name consists of the module, the part, and a number
+// (Documentation/driver-api/auxiliary_bus.rst in the kernel): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0,
+// i40e.iwarp.0. In sysfs, the part's directory is below the NIC's directory, so the symlink to the part contains the
+// NIC's PCI address.
 func (s *Sources) rdmaParts() []RDMAPart {
 	var parts []RDMAPart
 	for _, name := range s.names(auxiliaryDevices) {
@@ -37,7 +38,7 @@ func (s *Sources) rdmaParts() []RDMAPart {
 		}
 		target, err := fs.ReadLink(s.Root, relative(path.Join(auxiliaryDevices, name)))
 		if err != nil {
-			continue // it was removed in the meantime
+			continue // it has been removed in the meantime
 		}
 		_, err = fs.ReadLink(s.Root, relative(path.Join(auxiliaryDevices, name, "driver")))
 		parts = append(parts, RDMAPart{Alias: "auxiliary:" + id, Function: path.Base(path.Dir(target)),

@@ -22,29 +22,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Sources provide the data for the checks. Tests replace them.
+// Sources provides access to the data for the checks. Tests replace it.
 type Sources struct {
-	// Root is the node's file system. Path is the directory where it is mounted, and is used for system calls: "/" on
-	// the node itself.
+	// Root is the node's file system. Path is the directory where that file system is mounted, for use in system calls:
+	// "/" on the node itself.
 	Root fs.FS
 	Path string
-	// Query queries the driver's socket. Ready queries its readiness probe.
+	// Query sends a request to the driver's socket. Ready queries the driver's readiness probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
 	// Get requests a path from an HTTP server on a socket.
 	Get func(ctx context.Context, socket, path string) ([]byte, error)
 	// Statfs is the statfs system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
-	// MissingLinkTypes returns the link types in types that the kernel does not support.
+	// MissingLinkTypes returns the elements of types that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
-	// Cluster reads from the API server; nil if no kubeconfig is given.
+	// Cluster reads data from the API server; nil if no kubeconfig is given.
 	Cluster func() *Cluster
 }
 
-// Gather reads everything. Unreadable data is treated as missing, and the checks report it.
+// Gather reads the data for all checks. Unreadable data is treated as missing and reported by the checks.
 //
-// It queries the driver both before and after it lists the driver's files. Items that appear or disappear in between
-// are omitted, so that nothing in use looks like a leftover.
+// It queries the driver both before and after listing the driver's files. Items that appear or disappear in between are
+// omitted, so that nothing in use looks like a leftover.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
 	before, err := sources.readDriver(ctx)
@@ -76,14 +76,14 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	return input
 }
 
-// readDriver reads all lists or none: items from missing lists would look like leftovers.
+// readDriver reads either all lists or none. If some lists were missing, the items in them would look like leftovers.
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
 		nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes the files that belong to claims or sandboxes in the driver's later answers, because these files are
-// in use. It also removes unused claims that were in transition.
+// dropInUse removes the files of claims and sandboxes in the driver's second answers, because these files are in use.
+// It also removes unused claims that were in transition.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
@@ -94,7 +94,7 @@ func (input *Input) dropInUse(later *nodestate.Answers) {
 	})
 }
 
-// text returns the trimmed content of a short file; empty if it cannot be read.
+// text returns the trimmed content of a short file, or "" if the file cannot be read.
 func (s *Sources) text(file string) string {
 	data, err := fs.ReadFile(s.Root, relative(file))
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Sources) names(dir string) []string {
 	return names
 }
 
-// processes lists the running processes. It skips processes that exit while it reads them.
+// processes lists the running processes. It skips processes that exit before it has read them.
 func (s *Sources) processes() []Process {
 	var all []Process
 	for _, pid := range s.names("/proc") {
@@ -133,8 +133,8 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained reports whether a process is in a nested PID namespace. NSpid lists its ID in each PID namespace, from
-// the reader's to the process's own namespace (proc_pid_status(5)).
+// isContained reports whether a process is in a nested PID namespace. NSpid lists the process's ID in each PID
+// namespace, from the reader's namespace to the process's own (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -144,8 +144,9 @@ func isContained(status string) bool {
 	return false
 }
 
-// runsCRIO reports whether CRI-O is the node's runtime, according to the driver. If the driver does not answer,
-// runsCRIO searches for a process, but not in containers: any tenant can start a process with this name.
+// runsCRIO reports whether the node's runtime is CRI-O according to the driver. If the driver does not answer, runsCRIO
+// searches for a crio process. It ignores processes in containers, because any tenant can start a process with this
+// name.
 func (input *Input) runsCRIO(crio, containerd *Process) bool {
 	if input.Driver != nil && input.Driver.State.Versions.Runtime != "" {
 		return strings.HasPrefix(input.Driver.State.Versions.Runtime, "cri-o://")
@@ -153,9 +154,10 @@ func (input *Input) runsCRIO(crio, containerd *Process) bool {
 	return crio != nil && !crio.Contained && (containerd == nil || containerd.Contained)
 }
 
-// runtime reads the container runtime's settings. For a running CRI-O, it reads them from the socket; for containerd,
-// from the configuration file that the process's flags specify. If neither process is running, it reads containerd's
-// default file, if that exists, because containerd may have failed to start.
+// runtime reads the settings of the container runtime. If CRI-O is running, it reads them from CRI-O's socket. If
+// containerd is running, it reads them from the configuration file specified by the flags of the process. If neither is
+// running, it reads containerd's default configuration file, if that exists, because containerd may have failed to
+// start.
 func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
 	crio, process := input.process("crio"), input.process("containerd")
 	if input.runsCRIO(crio, process) {
@@ -170,7 +172,8 @@ func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
 	return readContainerd(s.Root, cmp.Or(process.flag("config"), process.flag("c"), containerdFile))
 }
 
-// kubelet only reads flags: the configuration file has neither the root directory nor the node name.
+// kubelet only reads flags, because the kubelet's configuration file specifies neither the root directory nor the node
+// name.
 func (input *Input) kubelet() *Kubelet {
 	process := input.process("kubelet")
 	if process == nil {
@@ -180,7 +183,8 @@ func (input *Input) kubelet() *Kubelet {
 		NodeName: process.flag("hostname-override")}
 }
 
-// files lists the driver's files, and other programs' files in its directories. A missing directory counts as empty.
+// files lists the driver's files, and other programs' files in the same directories. A missing directory is treated as
+// empty.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -217,7 +221,7 @@ func (s *Sources) files(input *Input) {
 	}
 }
 
-// disk returns the free space for users other than root (f_bavail).
+// disk returns the free space available to non-root users (f_bavail).
 func (s *Sources) disk(dir string) Disk {
 	disk := Disk{Path: dir}
 	var stat unix.Statfs_t
@@ -228,12 +232,12 @@ func (s *Sources) disk(dir string) Disk {
 	disk.ReadOnly = stat.Flags&unix.ST_RDONLY != 0
 	disk.Free, disk.Inodes = stat.Bavail*uint64(stat.Bsize), stat.Ffree //nolint:gosec // a block's size is positive
 	if stat.Files == 0 {
-		disk.Inodes = unlimited // for example btrfs
+		disk.Inodes = unlimited // for example, on btrfs
 	}
 	return disk
 }
 
-// unlimited is the number of free inodes for a file system without a limit.
+// unlimited is the number of free inodes reported for a file system without a limit.
 const unlimited = 1 << 40
 
 func (s *Sources) plugins(input *Input) map[string]PluginFile {
@@ -248,8 +252,8 @@ func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	return found
 }
 
-// mounts returns the mount points of a process, except the root of its container. A process on the host can access all
-// files on the host.
+// mounts returns the mount points in a process's container, except the root. A process on the host can access all files
+// on the host.
 func (s *Sources) mounts(process *Process) []string {
 	if process == nil {
 		return nil
@@ -267,8 +271,8 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
-// plugin searches for a CNI plugin in the driver's directories; the first match takes precedence. It also searches
-// other common directories, to explain why the driver does not find an installed plugin.
+// plugin searches for a CNI plugin in the driver's directories, where the first match takes precedence. It also
+// searches other common directories, to explain why the driver does not find an installed plugin.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	state := &input.Driver.State
 	plugin := PluginFile{HostPaths: state.HostPaths[name], LinkTypes: state.LinkTypes[name],
@@ -297,9 +301,9 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	return plugin
 }
 
-// linkTypes finds the link types that plugins need but the kernel does not support. It does not load modules: if a type
-// has a module on the node, the type is supported, since the kernel loads the module on demand (depmod(8) lists
-// rtnl-link-TYPE). The kernel is only queried for the other types, which are either built in or not supported.
+// linkTypes finds the link types that plugins need but the kernel does not support. It does not load any modules: a
+// type for which the node has a module is supported, because the kernel loads the module on demand (depmod(8) lists
+// rtnl-link-TYPE). The kernel is queried only for the other types, which are either built in or unsupported.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
 	needed := sets.New[string]()
@@ -317,10 +321,10 @@ func (s *Sources) linkTypes(input *Input) {
 	input.MissingLinkTypes = missing
 }
 
-// mostLinks limits how many symlinks stat follows.
+// mostLinks is the maximum number of symlinks that stat follows.
 const mostLinks = 8
 
-// stat also follows symlinks with absolute targets, which an os.Root in another directory rejects.
+// stat also follows symlinks with absolute targets, which os.Root would reject if the root is not "/".
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -332,7 +336,7 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads sysfs. It only finds the host's links in the host's network namespace.
+// hardware reads sysfs. It only finds links in the host's network namespace.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -348,7 +352,7 @@ func (s *Sources) hardware(input *Input) {
 }
 
 // manager returns the service that configures the link with the given index, according to the state files of
-// NetworkManager and systemd-networkd. Querying D-Bus would require access to the host's bus.
+// NetworkManager and systemd-networkd. Querying the services through D-Bus would require access to the host's bus.
 func (s *Sources) manager(index string) string {
 	if index == "" {
 		return ""
@@ -363,18 +367,18 @@ func (s *Sources) manager(index string) string {
 	return ""
 }
 
-// pooled returns devices with other owners. These are devices that device plugins have registered with the kubelet,
-// which stores them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and devices with a device
-// information file for Multus. Devices that are allocated to pods come first. The checkpoint is not a kubelet API. A
-// file in another format is treated as empty, so the check may miss devices.
+// pooled returns devices with other owners: devices that device plugins have registered with the kubelet, and devices
+// with a device information file for Multus. Devices that are allocated to pods come first. Registered devices are read
+// from the kubelet's checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), which is not an API. A
+// checkpoint in an unknown format is treated as empty, so the check may miss devices.
 func (s *Sources) pooled(input *Input) []PooledDevice {
 	root := "/var/lib/kubelet"
 	if input.Kubelet != nil {
 		root = input.Kubelet.RootDir
 	}
 	found := s.checkpoint(path.Join(root, "device-plugins", "kubelet_internal_checkpoint"))
-	// The kubelet keeps the devices of a terminated pod until it assigns a device from that plugin to another pod,
-	// which may never happen.
+	// The kubelet keeps a terminated pod's devices in the checkpoint until it assigns a device from the same plugin to
+	// another pod, which may never happen.
 	if pods := s.names(path.Join(root, "pods")); pods != nil {
 		found = slices.DeleteFunc(found, func(d PooledDevice) bool {
 			return d.Pod != "" && !slices.Contains(pods, d.Pod)

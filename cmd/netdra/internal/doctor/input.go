@@ -9,45 +9,46 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Input is the input of all checks. Checks must not modify it. Paths are paths on the node. If data is missing or
-// unreadable, its field is nil or empty, and the check that needs the data reports this.
+// Input is the input for all checks, which must not modify it. Paths are paths on the node. If data is missing or
+// unreadable, the corresponding field is nil or empty, and the check that needs the data reports this.
 type Input struct {
 	Processes []Process
-	// Runtime is nil if there is neither a containerd or CRI-O process nor a containerd configuration file.
+	// Runtime is nil if no containerd or CRI-O process is running and there is no containerd configuration file.
 	Runtime *Runtime
-	// Kubelet is nil if there is no kubelet process.
+	// Kubelet is nil if no kubelet process is running.
 	Kubelet *Kubelet
-	// Driver is nil if the driver does not answer. In that case, Silence contains the error, and Ready contains the
-	// readiness probe's response.
+	// Driver is nil if the driver does not answer. In that case, Silence is the error, and Ready is the response from
+	// the readiness probe.
 	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
-	// Settings are the settings that the driver reports, or the DaemonSet's defaults.
+	// Settings are the settings reported by the driver or, if it does not answer, the defaults in the DaemonSet.
 	Settings nodestate.Settings
-	// Plugins are the CNI plugins that topologies use, by name.
+	// Plugins contains the CNI plugins used by topologies, keyed by name.
 	Plugins map[string]PluginFile
-	// MissingLinkTypes are the plugins' LinkTypes that the kernel does not support; LinkTypesUnknown is the reason why
-	// the kernel cannot be queried.
+	// MissingLinkTypes are the LinkTypes of plugins that the kernel does not support. LinkTypesUnknown is the reason
+	// why the kernel cannot be queried.
 	MissingLinkTypes []string
 	LinkTypesUnknown string
-	// Mounts are the mount points in the driver's container, except its root; see [Sources]. Mounts is nil if they
+	// Mounts are the mount points in the driver's container, except the root; see [Sources]. Mounts is nil if they
 	// cannot be read.
 	Mounts []string
 	Disks  []Disk
-	// SetAside are the paths of unreadable journals.
+	// SetAside are the paths of unreadable journals that the driver has renamed.
 	SetAside []string
 	// CDIFiles and Pins are the paths of the driver's CDI specs and pinned network namespaces.
 	CDIFiles, Pins []string
 	Links          []Link
-	// IOMMUGroups is the number of IOMMU groups; VFIO reports whether vfio-pci is loaded.
+	// IOMMUGroups is the number of IOMMU groups. VFIO reports whether vfio-pci is loaded.
 	IOMMUGroups int
 	VFIO        bool
 	RDMAParts   []RDMAPart
-	// Registered are the names of the drivers with a socket in the kubelet's plugin registry.
+	// Registered are the names of the drivers that have a socket in the kubelet's plugin registry.
 	Registered []string
-	// Multus is the path of the CNI configuration that calls Multus; empty if there is none.
+	// Multus is the path of the CNI configuration that runs Multus; empty if there is none.
 	Multus string
-	// Pooled are the devices that device plugins have registered with the kubelet, or published for Multus.
+	// Pooled are the devices that device plugins have registered with the kubelet or that have been published for
+	// Multus.
 	Pooled []PooledDevice
 	// Cluster is nil if no kubeconfig is given.
 	Cluster *Cluster
@@ -56,13 +57,13 @@ type Input struct {
 // Process is a process on the node.
 type Process struct {
 	PID  string
-	Name string // the name that the kernel reports: at most 15 bytes
+	Name string // as reported by the kernel, at most 15 bytes
 	Args []string
 	// Contained reports whether the process has its own PID namespace, as processes in containers do.
 	Contained bool
 }
 
-// Kubelet contains the relevant flags from the kubelet's command line.
+// Kubelet contains the relevant command-line flags of the kubelet.
 type Kubelet struct {
 	RootDir  string
 	NodeName string // --hostname-override; may be empty
@@ -70,36 +71,36 @@ type Kubelet struct {
 
 // PooledDevice is a device that a device plugin manages.
 type PooledDevice struct {
-	// ID is the plugin's ID for the device. For SR-IOV, it is the PCI address.
+	// ID is the device plugin's ID for the device. For SR-IOV devices, this is the PCI address.
 	ID string
-	// Resource is the name of the extended resource, or the file with the information about the device.
+	// Resource is the name of the extended resource, or the path of the device information file.
 	Resource string
-	// Pod is the UID of the pod that the device is allocated to; empty if it is not allocated.
+	// Pod is the UID of the pod to which the device is allocated; empty if the device is not allocated.
 	Pod string
 }
 
 // PluginFile is a CNI plugin on the node.
 type PluginFile struct {
-	Path       string // in the driver's directories; empty if it is not found there
+	Path       string // in one of the driver's directories; empty if not found there
 	Executable bool
 	Elsewhere  string // another directory that contains it
-	// HostPaths are the host paths that its schema requires.
+	// HostPaths are the host paths required by the plugin's schema.
 	HostPaths []string
 	// Absent are the HostPaths that do not exist on the node.
 	Absent []string
-	// LinkTypes are the link types that the plugin creates.
+	// LinkTypes are the types of links that the plugin creates.
 	LinkTypes []string
-	// PodAnnotation is the annotation that selects a pod's networks for the plugin; empty if there is none.
+	// PodAnnotation is the pod annotation that selects networks for the plugin; empty if there is none.
 	PodAnnotation string
 }
 
-// Disk is the state of the file system that contains a directory.
+// Disk describes the file system that contains a directory.
 type Disk struct {
 	Path     string
 	Missing  bool
 	ReadOnly bool
 	Free     uint64 // bytes
-	Inodes   uint64 // free inodes; a large number for a file system without a limit
+	Inodes   uint64 // free inodes; a large number if the file system has no limit
 }
 
 // Link is a network interface on the node.
@@ -109,18 +110,17 @@ type Link struct {
 	Manager string
 }
 
-// Cluster is the data from the API server.
+// Cluster is data from the API server.
 type Cluster struct {
 	// Problem is the error if the API server is unreachable.
 	Problem string
 	Version string
-	// Serves are the API versions that the API server serves, as group/version.
+	// Serves lists the API versions that the API server serves, as group/version.
 	Serves []string
 }
 
-// process finds a process by its name. It only returns a containerized process if there is no other, because pods may
-// also run containerd. The kernel keeps only the first 15 bytes of a name (TASK_COMM_LEN), so only that many bytes are
-// compared.
+// process finds a process by name. It returns a containerized process only if there is no other, because pods may also
+// run containerd. The kernel truncates names to 15 bytes (TASK_COMM_LEN), so only that many bytes are compared.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
@@ -136,8 +136,9 @@ func (input *Input) process(name string) *Process {
 	return contained
 }
 
-// flag returns the value of a command-line flag, in the forms -name value, --name value and --name=value. If a flag is
-// repeated, the first value takes precedence, unlike in package pflag; these flags are not repeated in practice.
+// flag returns the value of a command-line flag in the form -name value, --name value or --name=value. If a flag is
+// repeated, the first value takes precedence (in package pflag, the last one does). In practice, these flags are not
+// repeated.
 func (p *Process) flag(name string) string {
 	for i, arg := range p.Args {
 		key, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -154,8 +155,8 @@ func (p *Process) flag(name string) string {
 
 // samePath reports whether two paths are equal, treating /var/run as /run.
 //
-// os.Root cannot follow a /var/run symlink with an absolute target if the file system is mounted in another directory,
-// so paths are compared and opened in the form /run.
+// os.Root cannot follow the symlink /var/run if its target is absolute and the file system is mounted in another
+// directory. Therefore, paths under /var/run are rewritten to /run before they are compared or opened.
 func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {

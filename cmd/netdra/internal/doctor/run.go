@@ -27,7 +27,8 @@ type Options struct {
 	All                                    bool
 }
 
-// Gather reads everything. It only returns errors that concern --root; other errors are in the Input.
+// Gather reads the data for all checks. It returns an error only if there is a problem with --root. Other errors are
+// recorded in the Input.
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
 	if err != nil {
@@ -51,9 +52,9 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	return Gather(ctx, sources), nil
 }
 
-// openNode opens the node's file system. If the file system is mounted in another directory, symlinks cannot lead out
-// of it. At "/", openNode does not use os.Root, which rejects the absolute symlink targets that distributions use for
-// /var/run and /lib.
+// openNode opens the node's file system. If the file system is mounted in a directory other than "/", symlinks cannot
+// lead out of that directory. At "/", openNode does not use os.Root, which would reject absolute symlinks;
+// distributions use such symlinks for /var/run and /lib.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil
@@ -65,8 +66,8 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe returns the readiness probe's reason why the driver is not ready; empty if the driver is ready or does not
-// answer.
+// probe returns the reason, according to the readiness probe, why the driver is not ready. The result is empty if the
+// driver is ready or does not answer.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""
@@ -81,7 +82,7 @@ func probe(ctx context.Context, url string) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // opened only for reading
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
 	if err != nil || response.StatusCode == http.StatusOK {
 		return ""
@@ -89,8 +90,7 @@ func probe(ctx context.Context, url string) string {
 	return strings.TrimSpace(string(body))
 }
 
-// PrintFindings writes the findings by group. Passed checks and checks that did not run are only counted, unless all is
-// true.
+// PrintFindings writes the findings by group. Unless all is true, checks that passed or did not run are only counted.
 func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	group := ""
 	for i := range findings {
