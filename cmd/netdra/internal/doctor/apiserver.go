@@ -12,9 +12,9 @@ import (
 // clusterLimit is the time limit for each request to the API server.
 const clusterLimit = 15 * time.Second
 
-// ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is
-// reported as a finding. The kubeconfig may be the kubelet's own, so ReadCluster only reads versions and API groups,
-// which every authenticated client may read.
+// ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server
+// becomes a finding. The kubeconfig may be the kubelet's own, so ReadCluster only reads versions and API groups, which
+// every authenticated client is allowed to read.
 func ReadCluster(kubeconfig string) *Cluster {
 	cluster, err := remote.Connect(remote.Access{Kubeconfig: kubeconfig})
 	if err != nil {

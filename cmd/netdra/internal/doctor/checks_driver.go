@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkAnswers distinguishes between a driver that is starting, one that does not answer, and one that is not running.
-// While the driver is still waiting for its caches, the readiness probe already answers, but the socket does not.
+// checkAnswers distinguishes between a driver that is starting, a driver that does not answer, and a driver that is not
+// running. While the driver is waiting for its caches, the readiness probe already answers, but the socket does not.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:
@@ -44,8 +44,8 @@ func checkReady(input *Input) []Finding {
 	}}
 }
 
-// checkNodeName compares the driver's node name with the kubelet's --hostname-override. Without this flag, it cannot
-// detect a mismatch, because a cloud provider may have set another name.
+// checkNodeName compares the driver's node name with the kubelet's --hostname-override. Without this flag, the check
+// cannot detect a mismatch, because a cloud provider may have set a different name.
 func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State
 	if !state.NodeFound {
@@ -67,7 +67,7 @@ func checkNodeName(input *Input) []Finding {
 	}}
 }
 
-// checkJournal finds unreadable journals that the driver has renamed. The lost data cannot be recovered.
+// checkJournal finds unreadable journals, which the driver has renamed. Lost data cannot be recovered.
 func checkJournal(input *Input) []Finding {
 	var found []Finding
 	for _, path := range input.SetAside {

@@ -38,13 +38,13 @@ func checkKubeletDir(input *Input) []Finding {
 	}}
 }
 
-// Thresholds for free space. Below them, writes are about to fail.
+// Thresholds for free space. Below these, writes are about to fail.
 const (
 	leastBytes  = 16 << 20
 	leastInodes = 100
 )
 
-// checkDisks checks the directories that the driver writes to. A missing CNI call log is harmless.
+// checkDisks checks the directories that the driver writes to. It is harmless if the CNI call log is missing.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -79,7 +79,7 @@ func checkDisks(input *Input) []Finding {
 }
 
 // checkPlugins compares the plugin files on the node with those in the driver's container. If a plugin exists only on
-// the node, either its directory is not mounted, or the file is a symlink whose target is not mounted.
+// the node, either its directory is not mounted in the container, or the file is a symlink whose target is not mounted.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
@@ -136,15 +136,15 @@ func needsPod(input *Input) string {
 	return ""
 }
 
-// checkPluginFolders compares the host directories that plugin schemas require with the mounts of the driver's
-// container, where the plugins run. A mount of a parent directory includes its subdirectories.
+// checkPluginFolders compares the host directories required by plugin schemas with the mounts in the driver's
+// container, where the plugins run. Mounting a directory also makes its subdirectories available.
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
 		for _, folder := range plugin.Absent {
 			if plugin.Path == "" {
-				continue // checkPlugins reports it
+				continue // checkPlugins reports the missing plugin
 			}
 			found = append(found, Finding{
 				Level: Fail, Where: folder,

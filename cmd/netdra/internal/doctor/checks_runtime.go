@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// nriName is the driver's name as an NRI plugin.
+	// nriName is the name with which the driver registers as an NRI plugin.
 	nriName = "dra-network"
-	// leastNRITimeout is the shortest request timeout that leaves the driver 300 ms for attaching: the driver uses at
+	// leastNRITimeout is the shortest request timeout that leaves the driver 300 ms for attaching. The driver uses at
 	// most 60 % of the timeout (docs/adr/0004-attach-budget.md).
 	leastNRITimeout = 500 * time.Millisecond
 )
@@ -63,8 +63,8 @@ func checkNRISocket(input *Input) []Finding {
 	}}
 }
 
-// checkNRITimeout prefers the timeout that the runtime has sent to the driver over the value in a file, which may have
-// been changed after the runtime started.
+// checkNRITimeout checks the timeout that the runtime has sent to the driver, if available, because the value in the
+// configuration file may have been changed after the runtime started.
 func checkNRITimeout(input *Input) []Finding {
 	given := input.Runtime.NRITimeout
 	if input.Driver != nil && input.Driver.State.NRITimeout > 0 {
@@ -83,8 +83,8 @@ func checkNRITimeout(input *Input) []Finding {
 	}}
 }
 
-// checkRequired finds a deadlock: without the driver, the runtime refuses to create any pod, including the driver's
-// own.
+// checkRequired finds a deadlock: if the runtime requires the driver, it cannot create any pod without the driver,
+// including the driver's own pod.
 func checkRequired(input *Input) []Finding {
 	// The name may be prefixed with the plugin's index.
 	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }
@@ -101,7 +101,7 @@ func checkRequired(input *Input) []Finding {
 	}}
 }
 
-// alwaysHasCDI reports whether the containerd version is known to always enable CDI and ignore enable_cdi.
+// alwaysHasCDI reports whether this version of containerd is known to always enable CDI and to ignore enable_cdi.
 func alwaysHasCDI(input *Input) bool {
 	if input.Driver == nil {
 		return false
@@ -131,18 +131,18 @@ func checkCDI(input *Input) []Finding {
 	return nil
 }
 
-// Components with known version faults.
+// Components that have known faults in some versions.
 const (
 	compContainerd = "containerd"
 	compKubelet    = "kubelet"
 	compServer     = "API server"
 )
 
-// fault is a known bug or limitation in some versions. Version comparisons ignore the suffix after a hyphen or plus,
-// which distributions add.
+// fault is a known bug or limitation in a range of versions. The suffix that distributions append after a hyphen or
+// plus is ignored when versions are compared.
 type fault struct {
 	component string
-	// first is the first affected version, and before is the first version with a fix.
+	// first is the first affected version, and before is the first fixed version.
 	first, before string
 	level         Level
 	what, why     string
@@ -150,7 +150,7 @@ type fault struct {
 	source        string
 }
 
-// faults returns the known faults. Each must have a source.
+// faults returns the known faults. Each of them must have a source.
 func faults() []fault {
 	return []fault{
 		{
@@ -184,10 +184,10 @@ func faults() []fault {
 	}
 }
 
-// unknownVersion is the version that the kubelet reports for a runtime that does not respond.
+// unknownVersion is the version that the kubelet reports if the runtime does not respond.
 const unknownVersion = "Unknown"
 
-// checkVersion returns the known faults in a version. It ignores empty and unknown versions.
+// checkVersion returns the known faults in the given version of a component. It ignores empty and unknown versions.
 func checkVersion(component, text string) []Finding {
 	if text == "" || text == unknownVersion {
 		return nil

@@ -14,54 +14,54 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Runtime contains the container runtime's relevant settings.
+// Runtime contains the relevant settings of the container runtime.
 type Runtime struct {
-	// Name is the runtime's name in messages.
+	// Name is the runtime's name, as used in messages.
 	Name string
-	// File is the main configuration file, or the socket that the settings were read from. Problem is the error if the
-	// settings cannot be read.
+	// File is the main configuration file, or the socket from which the settings were read. Problem is the error if the
+	// settings could not be read.
 	File    string
 	Problem string
 
 	NRIDisabled bool
 	NRISocket   string
 	NRITimeout  time.Duration
-	// Required are the NRI plugins that the runtime requires for creating containers, unless the pod has the annotation
-	// Tolerated.
+	// Required are the NRI plugins without which the runtime does not create containers, unless the pod has the
+	// annotation named in Tolerated.
 	Required  []string
 	Tolerated string
 
 	CDIDisabled bool
 	CDIDirs     []string
 	CNIDirs     []string
-	// NetworkDir contains the configuration of the pod network, and of Multus if it is used.
+	// NetworkDir is the directory with the configuration of the pod network, and of Multus if it is used.
 	NetworkDir string
 }
 
-// Names of containerd's plugins. The CRI plugin names changed in version 3 of the configuration.
+// Names of containerd plugins. The names of the CRI plugins changed in configuration version 3.
 const (
 	nriPlugin        = "io.containerd.nri.v1.nri"
 	criRuntimePlugin = "io.containerd.cri.v1.runtime"
 	criOldPlugin     = "io.containerd.grpc.v1.cri"
 )
 
-// containerdName is containerd's name in messages.
+// containerdName is the name used for containerd in messages.
 const containerdName = "containerd"
 
-// networkDir is the default of containerd and CRI-O.
+// networkDir is the default in containerd and CRI-O.
 const networkDir = "/etc/cni/net.d"
 
 const disabledPlugins = "disabled_plugins"
 
 const (
 	containerdFile = "/etc/containerd/config.toml"
-	// dropIns are read even if the main file is missing.
+	// dropIns are read even if the main file does not exist.
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all its imports. It uses the defaults of containerd 2.2 and newer. It reads
-// files instead of running "containerd config dump", which is not available in the driver's pod. If the files were
-// changed after containerd started, the result contains the new settings.
+// readContainerd reads a configuration file and everything it imports. It assumes the defaults of containerd 2.2 and
+// newer. It reads files because "containerd config dump" is not available in the driver's pod. If the files have
+// changed since containerd started, the result contains the new settings.
 func readContainerd(root fs.FS, file string) *Runtime {
 	c := &Runtime{
 		Name: containerdName, File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
@@ -81,10 +81,10 @@ func readContainerd(root fs.FS, file string) *Runtime {
 	return c
 }
 
-// merge adds a file and its imports; later files take precedence.
+// merge merges a file and its imports into target; later files take precedence.
 //
 // It works like containerd 2.0 and newer (cmd/containerd/server/config, mergeConfig): imports take precedence over the
-// file that imports them, and tables are merged key by key. Older versions replaced whole sections.
+// importing file, and tables are merged key by key. Older versions replaced entire sections.
 func merge(root fs.FS, file string, target map[string]any, seen map[string]bool) error {
 	if seen[file] {
 		return nil
@@ -107,8 +107,8 @@ func merge(root fs.FS, file string, target map[string]any, seen map[string]bool)
 	return mergeImports(root, file, imports, target, seen)
 }
 
-// mergeImports merges the files that match the patterns, sorted by name within each pattern. A pattern without matches
-// is not an error.
+// mergeImports merges the files that match the patterns, in pattern order and sorted by name within each pattern. It is
+// not an error if no file matches a pattern.
 func mergeImports(root fs.FS, file string, imports []any, target map[string]any, seen map[string]bool) error {
 	for _, entry := range imports {
 		pattern, _ := entry.(string)
@@ -128,7 +128,7 @@ func mergeImports(root fs.FS, file string, imports []any, target map[string]any,
 	return nil
 }
 
-// overlay merges settings into target, table by table.
+// overlay merges the settings in over into target, table by table.
 func overlay(target, over map[string]any) {
 	for key, value := range over {
 		table, isTable := value.(map[string]any)
@@ -141,9 +141,9 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// apply copies the configured values into c. A value of the wrong type is treated as not set, because validating values
-// is up to containerd. The new CRI section comes last and takes precedence over the section from an old configuration
-// version.
+// apply copies the configured values into c. A value of the wrong type is ignored, because it is up to containerd to
+// validate values. The section of the new CRI plugin is applied last, and takes precedence over the section from an
+// older configuration version.
 func (c *Runtime) apply(settings map[string]any) error {
 	plugins := table(settings, "plugins")
 	nri := table(plugins, nriPlugin)
@@ -183,14 +183,14 @@ func table(settings map[string]any, key string) map[string]any {
 	return inner
 }
 
-// set assigns a value to a field, and ignores a value of another type.
+// set assigns a value to a field. It ignores values of any other type.
 func set[T any](field *T, value any) {
 	if typed, matches := value.(T); matches {
 		*field = typed
 	}
 }
 
-// setList assigns the strings in a list to a field, and ignores a value that is not a list.
+// setList assigns the strings in a list to a field. It ignores values that are not lists.
 func setList(field *[]string, value any) {
 	list, isList := value.([]any)
 	if !isList {
@@ -202,5 +202,5 @@ func setList(field *[]string, value any) {
 	}
 }
 
-// relative converts an absolute path on the node to a path in an fs.FS for the node's root.
+// relative converts an absolute path on the node to a path in an fs.FS that represents the node's root.
 func relative(file string) string { return strings.TrimPrefix(path.Clean(file), "/") }

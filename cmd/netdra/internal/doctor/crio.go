@@ -21,8 +21,8 @@ const (
 	crioSocket = "/var/run/crio/crio.sock"
 )
 
-// readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go in CRI-O). All files and flags
-// are merged, and the defaults are filled in.
+// readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go in CRI-O). The configuration
+// combines all files and flags, and includes the defaults.
 func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 	socket := crioSocket
 	if process != nil {
@@ -40,8 +40,8 @@ func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 	return c
 }
 
-// applyCRIO copies the settings into c. Settings that are empty, or that the CRI-O version does not have, keep the
-// default; versions without NRI do not have a setting that enables it.
+// applyCRIO copies the settings into c. If a setting is empty or does not exist in this version of CRI-O, c keeps its
+// default. Versions without NRI do not have enable_nri, so NRI is considered disabled.
 func (c *Runtime) applyCRIO(data []byte) error {
 	settings := map[string]any{}
 	if err := toml.Unmarshal(data, &settings); err != nil {
@@ -69,10 +69,10 @@ func (c *Runtime) applyCRIO(data []byte) error {
 	return nil
 }
 
-// maxConfig is the maximum size of CRI-O's configuration, in bytes.
+// maxConfig is the maximum size of CRI-O's configuration in bytes.
 const maxConfig = 1 << 20
 
-// getUnix requests a path from an HTTP server on a socket.
+// getUnix requests a path from an HTTP server that listens on a Unix socket.
 func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
 	if err != nil {
@@ -82,7 +82,7 @@ func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	if err != nil {
 		return nil, exit.Cause(err)
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // harmless, because the body is only read
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxConfig))
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("the answer is %s", response.Status)
@@ -90,12 +90,12 @@ func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	return data, err
 }
 
-// advice contains the settings that a finding suggests changing.
+// advice contains the names of the settings that findings suggest changing.
 type advice struct {
 	enableNRI, socket, timeout, tolerate string
 }
 
-// advice returns the runtime's settings by name.
+// advice returns the names of the settings in the runtime's configuration.
 func (c *Runtime) advice() advice {
 	if c.Name == crioName {
 		return advice{

@@ -2,10 +2,10 @@
 //
 // The rule of this package: [Gather] reads everything into one value, and a check is a pure function of that value.
 //
-// The checks are in checks_*.go, one file per subject. Their data is in [Input], which is filled by gather.go and by
-// the files that are named after a data source. [Examine] runs the checks in display order: faults that break
-// everything come first, since they often cause the others.
+// The checks are in checks_*.go, with one file per subject. Their data is in [Input], which is filled in by gather.go
+// and by files named after a data source. [Examine] runs the checks in display order: faults that break everything come
+// first, because they often cause the others.
 //
-// A check returns OK if its subject is healthy or not needed, Unknown with the reason if it cannot run, or findings
-// with fixes. A check that cannot read its data must report this.
+// If its subject is healthy or not needed, a check returns OK. Otherwise, it returns findings with suggested fixes. If
+// it cannot run, it returns Unknown with the reason. A check that cannot read its data must report this.
 package doctor

@@ -103,12 +103,12 @@ func TestHealthyNode(t *testing.T) {
 	}
 }
 
-// faultCase is a single fault on an otherwise healthy node, with the only finding that doctor must return.
+// faultCase adds a single fault to an otherwise healthy node, and contains the only finding that doctor must return.
 type faultCase struct {
 	plant func(*testNode)
 	level Level
 	check string
-	says  []string // required texts in What, Where, Why or Do
+	says  []string // texts that What, Where, Why or Do must contain
 }
 
 func TestFaults(t *testing.T) {
@@ -388,7 +388,7 @@ func loseInterface(n *testNode) {
 		Device: "eth1v0", Interface: "net1", Missing: "net1"}}
 }
 
-// left returns a failed cleanup, whose device may be quarantined.
+// left returns the leftover from a failed cleanup. Its device may be quarantined.
 func left(quarantined bool) executor.Leftover {
 	return executor.Leftover{
 		Key: "key", Reason: "device or resource busy", OnHost: !quarantined,
@@ -447,8 +447,8 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// If the API server is down, a restarted driver has neither its Node object nor the topologies. This is not a fault of
-// the driver.
+// If the API server is down, a restarted driver has neither its Node object nor the topologies. This is not the
+// driver's fault.
 func TestDriverWithoutCaches(t *testing.T) {
 	n := healthy(t)
 	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
@@ -483,7 +483,7 @@ func TestUnreachableAPIServer(t *testing.T) {
 	}
 }
 
-// After losing a journal, the driver keeps CDI specs with metadata, so these specs are not reported.
+// After losing a journal, the driver keeps CDI specs with metadata, so they are not reported as leftovers.
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)
 	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
@@ -494,7 +494,7 @@ func TestMetadataAfterALostJournal(t *testing.T) {
 	}
 }
 
-// Without the driver, the reason is reported once, and checks that need the driver's data do not run.
+// If the driver does not answer, the reason is reported once, and checks that need the driver's data do not run.
 func TestWithoutTheDriver(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*testNode)
@@ -520,7 +520,7 @@ func TestWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// On a node without containerd, a kubelet or an API server, the other checks still run.
+// The other checks still run on a node without containerd, a kubelet or an API server.
 func TestMissingComponents(t *testing.T) {
 	n := healthy(t)
 	n.remove("proc/10", "proc/20", "etc/containerd")
@@ -537,7 +537,7 @@ func TestMissingComponents(t *testing.T) {
 	}
 }
 
-// Files that appear or disappear while doctor reads the node are not leftovers.
+// Files that appear or disappear while doctor is reading the node are not reported as leftovers.
 func TestConcurrentPods(t *testing.T) {
 	n := healthy(t)
 	n.answers.Claims[0].Unused = true
@@ -601,8 +601,8 @@ func TestContainerdConfigurations(t *testing.T) {
 	}
 }
 
-// Only RDMA parts of published NICs are checked. If all of these parts have a driver, the check reports the namespace
-// mode.
+// Only the RDMA parts of published NICs are checked. If all of these parts have a driver, the check reports the
+// namespace mode of RDMA devices.
 func TestRDMA(t *testing.T) {
 	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {
@@ -629,7 +629,7 @@ func TestRDMA(t *testing.T) {
 				entry.Name = fmt.Sprintf("eth2v%d", i)
 				entry.Device.Name = discovery.IfName(entry.Name)
 				entry.Device.PCIAddress = discovery.PCIAddress(fmt.Sprintf("0000:05:00.%d", i))
-				n.answers.Published = append(n.answers.Published, entry, entry) // shared and exclusive
+				n.answers.Published = append(n.answers.Published, entry, entry) // one shared, one exclusive
 				n.auxiliary(fmt.Sprintf("ice.roce.%d", i), string(entry.Device.PCIAddress), "")
 			}
 			n.auxiliary("bnxt_en.rdma.0", "0000:03:00.2", "")
@@ -651,7 +651,7 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Each check has a unique name, and each known fault has a source and a version range.
+// Every check has a unique name, and every known fault has a source and a version range.
 func TestTablesAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range checks() {

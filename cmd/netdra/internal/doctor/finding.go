@@ -4,13 +4,13 @@ package doctor
 type Level string
 
 const (
-	// OK is the level of a check without findings.
+	// OK means that the check has no findings.
 	OK Level = "ok"
-	// Unknown is the level of a check that could not run.
+	// Unknown means that the check could not run.
 	Unknown Level = "unknown"
-	// Warn is a risk, or a fault that only affects some pods.
+	// Warn means a risk, or a fault that affects only some pods.
 	Warn Level = "warn"
-	// Fail is a fault that prevents pods from getting interfaces or devices.
+	// Fail means a fault that prevents pods from getting interfaces or devices.
 	Fail Level = "fail"
 )
 
@@ -19,7 +19,7 @@ type Finding struct {
 	Level Level  `json:"level"`
 	Group string `json:"group"`
 	Check string `json:"check"`
-	// What is a one-line summary. The fields below are empty for OK; Unknown only sets Why.
+	// What is a one-line summary. The fields below are empty for OK. For Unknown, only Why is set.
 	What  string `json:"what"`
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
@@ -28,14 +28,14 @@ type Finding struct {
 	Source string `json:"source,omitempty"`
 }
 
-// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs has
-// checked.
+// check is a single check. inspect is a pure function. It is only called if needs returns "", so it can rely on the
+// data whose presence needs has checked.
 type check struct {
 	group, name string
-	// fine is the text that is shown if there are no findings.
+	// fine is the text shown if there are no findings.
 	fine string
-	// needs returns a description of the missing data that prevents the check, or "" if nothing is missing. If needs is
-	// nil, the check can always run.
+	// needs describes the missing data that prevents the check from running, or returns "" if nothing is missing. If
+	// needs is nil, the check can always run.
 	needs   func(*Input) string
 	inspect func(*Input) []Finding
 }
@@ -51,7 +51,7 @@ const (
 	groupLeft    = "Pods and leftovers"
 )
 
-// Examine runs every check and returns the findings in the order of the checks. Each check has at least one finding.
+// Examine runs every check and returns the findings in check order, with at least one finding per check.
 func Examine(input *Input) []Finding {
 	var all []Finding
 	for _, c := range checks() {
@@ -60,8 +60,8 @@ func Examine(input *Input) []Finding {
 	return all
 }
 
-// findings runs the check and sets the group and name of its findings. A check that cannot run returns Unknown, never
-// OK, because a user would interpret OK as healthy.
+// findings runs the check and sets the group and name of its findings. If the check cannot run, it returns Unknown
+// rather than OK, because a user would interpret OK as healthy.
 func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
 		if missing := c.needs(input); missing != "" {
@@ -136,7 +136,8 @@ func checks() []check {
 	}
 }
 
-// needsDriver is for checks that use data from the driver. It returns the reason why these checks cannot run, or "".
+// needsDriver is the needs function of checks that use data from the driver. It returns the reason why these checks
+// cannot run, or "".
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"
@@ -144,7 +145,7 @@ func needsDriver(input *Input) string {
 	return ""
 }
 
-// needsCaches is for checks that use data that the driver reads from the API server.
+// needsCaches is the needs function of checks that use data that the driver reads from the API server.
 func needsCaches(input *Input) string {
 	if missing := needsDriver(input); missing != "" {
 		return missing

@@ -31,26 +31,27 @@ const (
 	goneClaim = "22222222-2222-2222-2222-222222222222"
 )
 
-// testNode is a node whose files are in a directory, with a fake driver.
+// testNode is a node with its files in a directory and a fake driver.
 type testNode struct {
 	*testing.T
 	root    string
 	answers nodestate.Answers
 	silent  bool
-	// later contains the driver's answers to later queries; if it is nil, the answers are the same as before.
+	// later contains the answers when doctor reads the driver a second time; if nil, the answers stay the same.
 	later   *nodestate.Answers
 	asked   int
 	ready   string
 	disks   map[string]unix.Statfs_t
 	cluster Cluster
-	// lacksMacvlan is true if the kernel does not support macvlan; unprivileged is the error when querying the kernel.
+	// lacksMacvlan is true if the kernel does not support macvlan. unprivileged is the error returned by queries to the
+	// kernel.
 	lacksMacvlan bool
 	unprivileged error
-	// crioConfig is CRI-O's answer; it is empty if the node does not run CRI-O.
+	// crioConfig is the configuration that CRI-O returns; empty if the node does not run CRI-O.
 	crioConfig string
 }
 
-// healthy returns a node without faults, with a pod, a claim and a virtual function.
+// healthy returns a node without faults that has a pod, a claim and a virtual function.
 func healthy(t *testing.T) *testNode {
 	t.Helper()
 	n := &testNode{T: t, root: t.TempDir(), disks: map[string]unix.Statfs_t{}}
@@ -140,7 +141,7 @@ func (n *testNode) put(file, content string, mode os.FileMode) {
 	}
 }
 
-// auxiliary adds a device on the auxiliary bus below a PCI function, and binds it to driver unless driver is empty.
+// auxiliary adds an auxiliary bus device below a PCI function. If driver is not empty, the device is bound to it.
 func (n *testNode) auxiliary(name, function, driver string) {
 	n.Helper()
 	dir := "devices/pci0000:00/" + function + "/" + name
@@ -169,7 +170,7 @@ func (n *testNode) remove(files ...string) {
 
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
-// query answers like the socket, in JSON.
+// query returns the same JSON data as the driver's socket.
 func (n *testNode) query(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")
@@ -201,14 +202,14 @@ func (n *testNode) statfs(path string, stat *unix.Statfs_t) error {
 	return nil
 }
 
-// missingLinkTypes answers like a kernel with built-in macvlan, unless lacksMacvlan is true.
+// missingLinkTypes behaves like a kernel with built-in macvlan support, unless lacksMacvlan is true.
 func (n *testNode) missingLinkTypes(types []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
 		return linkType == "macvlan" && !n.lacksMacvlan
 	}), n.unprivileged
 }
 
-// get answers like CRI-O, if the node has its configuration.
+// get behaves like CRI-O if crioConfig is set.
 func (n *testNode) get(_ context.Context, socket, path string) ([]byte, error) {
 	if n.crioConfig == "" || path != "/config" || socket != filepath.Join(n.root, "/run/crio/crio.sock") {
 		return nil, errors.New("connection refused")
@@ -216,7 +217,8 @@ func (n *testNode) get(_ context.Context, socket, path string) ([]byte, error) {
 	return []byte(n.crioConfig), nil
 }
 
-// crio replaces containerd with CRI-O, using CRI-O's default configuration after the given text replacements.
+// crio replaces containerd with CRI-O. It uses CRI-O's default configuration after applying the given text
+// replacements.
 func (n *testNode) crio(replace ...string) {
 	n.answers.State.Versions.Runtime = "cri-o://1.37.0"
 	n.write("proc/10/comm", "crio\n")

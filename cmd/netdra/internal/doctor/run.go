@@ -82,7 +82,7 @@ func probe(ctx context.Context, url string) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = response.Body.Close() }() // opened only for reading
+	defer func() { _ = response.Body.Close() }() // harmless, because the body is only read
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
 	if err != nil || response.StatusCode == http.StatusOK {
 		return ""
