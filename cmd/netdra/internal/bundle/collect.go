@@ -16,11 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 )
 
-// Command runs a netdra command line, and returns its exit status.
+// Command runs a netdra command line and returns the exit status.
 type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
 
-// nodeCommands returns the commands whose output is in a node's bundle. The first element of each is the name of the
-// output file.
+// nodeCommands returns the commands whose output is included in a node's bundle. The first element of each is the name
+// of the output file.
 func nodeCommands() [][]string {
 	return [][]string{
 		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},
@@ -32,9 +32,9 @@ func nodeCommands() [][]string {
 	}
 }
 
-// Node collects the files for this node. Errors from commands are in the file "commands.txt". Commands run sequentially
-// in this process, with their usual arguments, so that the bundle contains the same output that users see. A JSON file
-// that cannot be redacted is omitted.
+// Node collects the files for this node. The exit status of each command and any errors are recorded in "commands.txt".
+// The commands run sequentially in this process, with their usual arguments, so that the bundle contains the output
+// that users see. A JSON file that cannot be redacted is omitted.
 func Node(ctx context.Context, run Command) []File {
 	var files []File
 	var commands strings.Builder
@@ -45,7 +45,8 @@ func Node(ctx context.Context, run Command) []File {
 			stderr.String()) // never fails
 		data := stdout.Bytes()
 		if strings.HasSuffix(name, ".json") && len(data) > 0 {
-			// Redact all files, not only the log, because leftovers also contain their steps' configurations.
+			// Redact every JSON file, not only the log, because leftovers also contain the configurations of their
+			// steps.
 			var err error
 			if data, err = calllog.Redact(data); err != nil {
 				_, _ = fmt.Fprintf(&commands, "%s is omitted: %v\n", name, err) // never fails
@@ -79,7 +80,8 @@ type File struct {
 	Data []byte
 }
 
-// Write returns an archive. Only the owner can read the extracted files, because they contain pod and claim names.
+// Write returns the files as an archive. Only the owner can read the extracted files, because they contain pod and
+// claim names.
 func Write(files []File, now time.Time) ([]byte, error) {
 	var data bytes.Buffer
 	zipped := gzip.NewWriter(&data)
