@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// If all claims of a pod have devices, the pod is not waiting for the scheduler.
+// If all of a pod's claims have devices, the pod is not waiting for the scheduler.
 
-// isAllocated reports whether a trial is a pod from the cluster whose claims are all allocated.
+// isAllocated reports whether a trial is for a pod in the cluster whose claims are all allocated.
 func (t *trial) isAllocated() bool {
 	return t.named && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
 		return claim.Status.Allocation == nil
@@ -23,8 +23,8 @@ func (t *trial) isAllocated() bool {
 
 func (t *trial) hasStarted() bool { return t.pod != nil && hasStarted(t.pod) }
 
-// hasStarted reports whether any container in a pod has ever started. The driver holds back all containers until the
-// devices are attached. A sandbox alone proves nothing: a chain may still be running in it.
+// hasStarted reports whether any container in a pod has ever started. The driver blocks all containers until the
+// devices are attached. The existence of a sandbox proves nothing, because a chain may still be running in it.
 func hasStarted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(container corev1.ContainerStatus) bool {
@@ -32,7 +32,7 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems returns the problems that the node's driver reported in the claims' status.
+// attachProblems returns the problems that the node's driver reported in the status of the claims.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {

@@ -21,39 +21,40 @@ import (
 
 // Cluster contains the objects that the scheduler uses to allocate devices.
 //
-// The simulator never modifies these objects. Every claim must have an allocation. Features that are disabled in the
-// cluster must also be disabled here; otherwise the result differs from the scheduler's.
+// The simulator never modifies these objects. Features that are disabled in the cluster must also be disabled here;
+// otherwise, the result differs from the scheduler's.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
 	Classes []*resourceapi.DeviceClass
 	// TaintRules add taints to the devices in Slices.
 	TaintRules []resourceapi.DeviceTaintRule
-	// Claims are the claims with an allocation.
+	// Claims are the allocated claims. Each must have an allocation.
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37. If
-	// Live is true, ListAttributes and CompatibilityGroups are also enabled if any slice uses the respective feature.
+	// Live is true, ListAttributes and CompatibilityGroups are also enabled when a slice uses the corresponding
+	// feature.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
-	// Live is true if objects come from an API server rather than only from files.
+	// Live is true if some objects come from an API server rather than only from files.
 	Live bool
 }
 
-// Simulator tests whether claims fit. It is not safe for concurrent use. It caches compiled expressions because the
-// allocator evaluates the same expressions for each node and trial.
+// Simulator tests whether claims fit. It is not safe for concurrent use. It caches compiled expressions, because the
+// allocator evaluates the same expressions for every node and trial.
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
-	// taken contains, by UID, the allocated claims in the cluster that have a UID, and the claims that the simulation
-	// has allocated. The simulation's claims are also appended to cluster.Claims.
+	// taken maps UIDs to allocated claims: those in the cluster that have a UID, and those that the simulation has
+	// allocated. The latter are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
-	// takers contains, for each claim that the simulation has allocated, the pod or claim that it was allocated for.
+	// takers maps the UID of each claim allocated by the simulation to the pod or claim for which it was allocated.
 	takers map[types.UID]string
 }
 
 // New returns a simulator for a cluster.
 func New(cluster Cluster) *Simulator {
 	cluster.Slices = withTaints(cluster.Slices, cluster.TaintRules)
-	if cluster.Live { // an API server drops fields for disabled features
+	if cluster.Live { // an API server drops fields of disabled features
 		cluster.ListAttributes = cluster.ListAttributes || anyDevice(cluster.Slices, hasListAttribute)
 		cluster.CompatibilityGroups = cluster.CompatibilityGroups || anyDevice(cluster.Slices, hasGroups)
 	}
@@ -90,8 +91,8 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve adds newly allocated claims to the cluster. taker is the pod or claim that they were allocated for. results
-// has one element per claim, or none if the claims were not allocated. A claim that was already allocated keeps its
+// Reserve adds newly allocated claims to the cluster. taker is the pod or claim for which they were allocated. results
+// has one element per claim, or none if the claims were not allocated. A claim that is already allocated keeps its
 // devices, because several pods may reference it.
 func (s *Simulator) Reserve(taker string, claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
@@ -119,7 +120,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, fmt.Errorf("DeviceClass %s does not exist", name)
 }
 
-// remedy returns the fix for a missing class. If the cluster is live, the user must create the class.
+// remedy returns a suggested fix for a missing class. In a live cluster, the user must create the class.
 func (c classes) remedy(name string, live bool) string {
 	names := make([]string, len(c))
 	for i, class := range c {
@@ -134,7 +135,8 @@ func (c classes) remedy(name string, live bool) string {
 	return "give the NetworkTopology that it is made for, or the class itself, with -f"
 }
 
-// missing returns a message for each missing class, since the scheduler then rejects every node.
+// missing returns a message for each class that does not exist. If a class is missing, the scheduler rejects every
+// node.
 func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	known := classes(s.cluster.Classes)
 	var texts []string
@@ -152,7 +154,7 @@ func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	return texts
 }
 
-// classNames returns the classes that a claim's requests reference, including alternatives.
+// classNames returns the names of the classes referenced in a claim's requests, including alternatives.
 func classNames(claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for _, request := range claim.Spec.Devices.Requests {
@@ -166,12 +168,12 @@ func classNames(claim *resourceapi.ResourceClaim) []string {
 	return names
 }
 
-// allocate runs the allocator for claims that must all fit on one node alongside the allocated claims in beside. The
+// allocate runs the allocator for claims that must all fit on one node, alongside the allocated claims in beside. The
 // result is nil if the claims do not fit.
 //
 // Each call creates a new allocator, as kube-scheduler does for each pod, because an allocator remembers its
-// allocations. allocate returns an error only if kube-scheduler would stop trying to schedule the pod on any node, for
-// example because a selector reads an attribute that a device lacks.
+// allocations. allocate returns an error only if kube-scheduler would give up on scheduling the pod on any node, for
+// example because a selector reads an attribute that a device does not have.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
@@ -192,9 +194,9 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	return results, nil
 }
 
-// stateOf returns the state that kube-scheduler keeps for allocated claims. Allocations with admin access do not
-// reserve the device (KEP-5018), so they are skipped. For a shared device, the share and its consumed capacity are
-// recorded (KEP-5075).
+// stateOf returns the state that kube-scheduler maintains for allocated claims. Allocations with admin access are
+// skipped, because they do not reserve the device (KEP-5018). For a shared device, the state records the share and its
+// consumed capacity (KEP-5075).
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -218,8 +220,8 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires these defaults:
-// with a count of 0, it would allocate nothing.
+// Complete sets the API server's defaults in a claim read from a file. The allocator depends on these defaults: with a
+// count of 0, it would allocate no devices.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim contains no requests; add spec.devices.requests")
@@ -250,8 +252,8 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 	return mode, count
 }
 
-// NodesOf returns a node for every node name in slices, sorted by name. It is intended for slices from files. The nodes
-// only have the hostname label, so slices that select nodes by another label do not match any of them.
+// NodesOf returns a node for each node name in slices, sorted by name. It is intended for slices read from files. The
+// nodes only have the hostname label, so they do not match slices that select nodes by another label.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {

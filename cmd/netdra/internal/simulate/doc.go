@@ -1,9 +1,9 @@
-// Package simulate reports whether claims fit into a cluster and on which nodes. If they do not fit, it reports which
-// claims or constraints prevent this.
+// Package simulate reports whether claims fit in a cluster and on which nodes. If they do not fit, it reports which
+// claims or constraints are in the way.
 //
-// The scheduler's own allocator makes every decision. The package only names an obstacle if the allocator succeeds
-// without that obstacle.
+// The scheduler's own allocator makes every decision. The package only reports something as an obstacle if the
+// allocator succeeds without it.
 //
-// Data flows from model (validated objects with defaults) to Cluster (the allocator's view). The trials then run in
-// order. Each yields a [Verdict], which the driver's own checks turn into an [Answer].
+// Data flows from model (validated objects with defaults) to Cluster (the allocator's view). Then the trials run in
+// order. Each yields a [Verdict], from which the driver's checks produce an [Answer].
 package simulate

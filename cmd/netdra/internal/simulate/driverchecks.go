@@ -16,11 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The scheduler allocates whatever a claim requests, but the driver may still refuse the claim.
+// The scheduler allocates whatever devices a claim requests, but the driver may still refuse the claim.
 
-// addDriverChecks adds the errors with which the driver would refuse a trial's claims with the given devices. Claims
-// that do not fit have no devices; for these claims, it only adds remarks about namespaces that their topologies do not
-// allow. For a pod that has started, only the problems that its node reported apply.
+// addDriverChecks adds the errors that the driver would return for a trial's claims with the allocated devices. Claims
+// that do not fit have no devices, so it only adds remarks about namespaces that their topologies do not allow. For a
+// pod that has started, only the problems reported by its node matter.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -57,7 +57,7 @@ func (t *Answer) addDriverChecks(
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses.
+// exclusiveProblems returns an error for each claim that has exclusive devices and is in use by another pod.
 func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
 	var problems []string
 	for i, claim := range trial.claims {
@@ -69,9 +69,9 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf returns the pod that uses a claim. This is the only pod that kube-scheduler reserved the claim for, the pod
-// that has started if the claim is reserved for several pods, or a pod from an earlier trial. It returns "" if the
-// claim is reserved for several pods and none has started: the first pod to start gets the device.
+// userOf returns the pod that uses a claim: the only pod for which kube-scheduler reserved the claim, the started pod
+// if the claim is reserved for several, or a pod from an earlier trial. If the claim is reserved for several pods and
+// none of them has started, userOf returns "", because the first pod to start will get the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	if user, several := m.started[claim.UID]; several {
 		return user
@@ -82,7 +82,7 @@ func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	return m.users[claim.UID]
 }
 
-// podsOf returns the pods that kube-scheduler reserved a claim for, even if only one can attach the devices.
+// podsOf returns the pods for which kube-scheduler reserved a claim, even if only one of them can attach the devices.
 func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
 		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
@@ -90,7 +90,7 @@ func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsume
 		})
 }
 
-// use records the pod in a successful trial as the user of the trial's claims.
+// use records the pod of a successful trial as the user of the trial's claims.
 func (m *model) use(trial *trial) {
 	for _, claim := range trial.claims {
 		if trial.pod != nil && m.users[claim.UID] == "" {
@@ -99,7 +99,7 @@ func (m *model) use(trial *trial) {
 	}
 }
 
-// checkInterfaces returns an error if two of a pod's claims request the same interface name.
+// checkInterfaces returns an error if two claims of a pod request the same interface name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
@@ -109,18 +109,17 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// checked is the result of the driver's checks on a claim: the errors, remarks about checks that were not possible, and
-// the plans, as far as they are known without the node. It contains either plans or errors.
+// checked is the result of the driver's checks on a claim: errors, remarks about checks that were not possible, and
+// plans as far as they can be computed without the node. It contains either plans or errors.
 type checked struct {
 	refused, remarks []string
 	plans            []cnichain.Plan
 }
 
-// refusals checks an allocated claim. pod is nil if the claim has no pod.
+// refusals runs the driver's checks on an allocated claim. pod is nil if the claim has no pod.
 //
-// It calls the same functions as the driver does in Prepare. If a topology is missing from the files but has classes,
-// the result is a remark, because the cluster may contain the topology. In that case, only the claim's devices are
-// checked.
+// It calls the same functions as the driver does in Prepare. If a topology is not in the files but has classes, only
+// the claim's devices are checked, and a remark says so, because the topology may exist in the cluster.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (found checked) {
@@ -179,8 +178,8 @@ func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkT
 	return topology
 }
 
-// limitsRemark explains how to request the devices if the pod uses extended resources instead of a claim. It is printed
-// after a refusal that refers to requests.
+// limitsRemark explains how to request the devices if the pod requests extended resources instead of referencing a
+// claim. The remark follows a refusal that refers to requests.
 func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
 		return nil
@@ -190,7 +189,7 @@ func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 		"<deviceClassName> in the pod"}
 }
 
-// networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
+// networkProblems checks topologies with plugins that only attach networks selected by pods. It reports missing
 // NetworkAttachmentDefinitions and, if there is a pod, problems in the pod's annotation.
 func (m *model) networkProblems(
 	topology *v1alpha1.NetworkTopology, spec *claimspec.Spec, namespace string, pod *corev1.Pod,
@@ -231,7 +230,8 @@ func (m *model) topology(name string) *v1alpha1.NetworkTopology {
 	return nil
 }
 
-// namespaceProblems returns errors for topologies that do not allow the namespace; certain if its labels are known.
+// namespaceProblems returns errors for topologies that do not allow the claim's namespace. certain is true if the
+// namespace's labels are known.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {
@@ -255,7 +255,7 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 		check(topology, manifest.ClassNames(topology))
 	}
 	for _, topology := range m.live {
-		check(topology, topology.Status.DeviceClasses) // classes with the default names may belong to another topology
+		check(topology, topology.Status.DeviceClasses) // classes with the default names may be for another topology
 	}
 	return problems, certain
 }

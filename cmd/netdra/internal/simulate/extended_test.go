@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The expected requests were taken from kube-scheduler 1.37. Their names depend on which container requests the
+// The expected requests were copied from kube-scheduler 1.37. Their names depend on which container requests the
 // resource.
 func TestClaimOfExtendedResources(t *testing.T) {
 	class := func(name, resource string, made int64) *resourceapi.DeviceClass {

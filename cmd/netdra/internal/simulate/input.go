@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// parse reads objects from files. It returns an error for topologies that the controller would reject.
+// parse reads objects from files. It returns an error if the controller would reject any of the topologies.
 func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	m := &model{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
 		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}, started: map[types.UID]string{}}
@@ -50,8 +50,8 @@ func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	return m, nil
 }
 
-// add strictly decodes one document. Documents of unknown kinds are only searched for pods. The document order
-// determines the order of the trials and has no other effect.
+// add strictly decodes one document. In documents of unknown kinds, it only looks for pods. The order of the documents
+// determines the order of the trials, but has no other effect.
 func (m *model) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
@@ -93,7 +93,7 @@ func kubernetesKinds() map[string]schema.GroupVersion {
 	return kinds
 }
 
-// groupOf returns the API group of a document, which distinguishes a Kubernetes Job from another project's Job.
+// groupOf returns a document's API group, which distinguishes a Kubernetes Job from another project's Job.
 func groupOf(found *manifest.Document) string {
 	var header metav1.TypeMeta
 	if yaml.Unmarshal(found.Data, &header) != nil {
@@ -102,7 +102,7 @@ func groupOf(found *manifest.Document) string {
 	return header.GroupVersionKind().Group
 }
 
-// addDefinition only reads the configuration, since netdra does not link the Multus API types.
+// addDefinition reads only the configuration, since netdra does not link the Multus API types.
 func (m *model) addDefinition(found *manifest.Document) error {
 	var definition struct {
 		metav1.ObjectMeta `json:"metadata"`

@@ -20,7 +20,7 @@ import (
 // liveCluster provides read-only access to a cluster.
 type liveCluster struct{ *remote.Cluster }
 
-// connect connects to the cluster that the flags select. It returns nil if the flags do not select a cluster.
+// connect connects to the cluster selected by the flags, or returns nil if they do not select one.
 func (f *Options) connect() (*liveCluster, error) {
 	if !f.Cluster && len(f.Pods) == 0 {
 		if f.Kubeconfig != "" || f.Context != "" {
@@ -36,8 +36,8 @@ func (f *Options) connect() (*liveCluster, error) {
 	return &liveCluster{cluster}, nil
 }
 
-// Read adds a cluster's objects. Classes from files come first and override classes with the same name, because the
-// lister returns the first match. Nodes are sorted to make the output deterministic.
+// Read adds the objects in a cluster. Classes from files come first and override cluster classes with the same name,
+// because the lister returns the first match. Nodes are sorted for deterministic output.
 func (c *Cluster) Read(ctx context.Context, source *remote.Cluster) error {
 	nodes, nodesErr := source.Core.Nodes().List(ctx, metav1.ListOptions{})
 	published, slicesErr := source.Resource.ResourceSlices().List(ctx, metav1.ListOptions{})
@@ -64,8 +64,8 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// cannotList wraps an error, if any, and names the objects that could not be listed. If a permission is missing, it
-// names the ClusterRole to request.
+// cannotList wraps an error, if any, and names the objects that could not be listed. If the caller lacks permission,
+// the error names the ClusterRole to request.
 func cannotList(what string, err error) error {
 	switch {
 	case err == nil:
@@ -77,12 +77,12 @@ func cannotList(what string, err error) error {
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
 
-// addDriverObjects adds the objects that the driver's checks need: the cluster's topologies unless a file overrides
-// them, the claims' namespaces, and, for each claim that is reserved for several pods, the pod that uses it. The caller
-// may lack permission to read these objects. remarks lists the checks that were skipped for that reason.
+// addDriverObjects adds the objects required by the driver's checks: the cluster's topologies unless overridden by a
+// file, the claims' namespaces, and, for each claim reserved for several pods, the pod that uses it. The caller may
+// lack permission to read these objects; remarks lists the checks that are skipped for this reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.Topologies(ctx)
-	if err != nil && !apierrors.IsNotFound(err) { // otherwise the kind is not installed
+	if err != nil && !apierrors.IsNotFound(err) { // if it is not found, the kind is not installed
 		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; their restrictions are not "+
 			"checked; ask for the ClusterRole dra-network-view", err))
 	}
@@ -113,8 +113,9 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	return append(remarks, l.addStarted(ctx, m)...)
 }
 
-// addStarted records which pod has started if a claim is reserved for several pods. If a pod cannot be read, addStarted
-// assumes that the first pod in the list has started, because kube-scheduler reserved the claim for that pod first.
+// addStarted records, for each claim reserved for several pods, which of these pods has started. If a pod cannot be
+// read, addStarted assumes that the first pod in the list has started, because kube-scheduler reserved the claim for
+// that pod first.
 func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
 	for i := range m.trials {
 		for _, claim := range m.trials[i].claims {
@@ -142,9 +143,9 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-// addPods adds the pods with the given names, and the claims and templates that pods reference but that no file
-// contains. It gets each object by name, because users who may create pods in a namespace often lack permission to list
-// claims. Claims and templates that do not exist are reported in the pod's answer.
+// addPods adds the named pods, and the claims and templates that pods reference but that are not in any file. It gets
+// each object by name, because users who can create pods in a namespace often lack permission to list claims. If a
+// claim or template does not exist, the pod's answer reports this.
 func (l *liveCluster) addPods(ctx context.Context, m *model, names []string) error {
 	m.clusterAsked = true
 	for _, name := range names {
@@ -191,10 +192,10 @@ func cannotGetNamed(pod *corev1.Pod, r reference, err error) error {
 	return err
 }
 
-// TaintRules returns the DeviceTaintRules in a cluster (KEP-5055), sorted by name, without their status. It returns
-// none if the kind is not installed. get reads a path from the API server.
+// TaintRules returns the DeviceTaintRules in a cluster (KEP-5055), sorted by name and without status. If the kind is
+// not installed, it returns none. get reads a path from the API server.
 //
-// Kubernetes 1.36 only serves the kind as v1beta2, which is disabled by default and has the same specification.
+// Kubernetes 1.36 serves the kind only as v1beta2, which is disabled by default but has the same specification.
 func TaintRules(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error),
 ) ([]resourceapi.DeviceTaintRule, error) {
 	for _, version := range []string{"v1", "v1beta2"} {
@@ -220,8 +221,8 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 	return nil, nil
 }
 
-// withTaints applies the taints from rules to slices, as kube-scheduler does. Slices that get a taint are copied. The
-// equivalent package resourceslice/tracker in k8s.io/dynamic-resource-allocation needs informers.
+// withTaints adds the taints from rules to slices, as kube-scheduler does. It copies each slice to which it adds a
+// taint. The equivalent package, resourceslice/tracker in k8s.io/dynamic-resource-allocation, requires informers.
 func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule,
 ) []*resourceapi.ResourceSlice {
 	tainted := slices.Clone(published)

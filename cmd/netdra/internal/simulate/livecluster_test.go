@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// API paths and responses from a cluster with one node, two shares of a macvlan link, and three topologies for it.
+// API paths and responses of a cluster with one node, two shares of a macvlan link, and three topologies for the link.
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
 	pathSlices     = "/apis/resource.k8s.io/v1/resourceslices"
@@ -52,15 +52,15 @@ func answers() map[string]string {
 	}
 }
 
-// TestPodsOfACluster covers pods in a cluster. kube-scheduler creates the claim for extended resources last; for a
+// TestPodsOfACluster tests pods in a cluster. kube-scheduler creates the claim for extended resources last; for a
 // pending pod, the simulation still predicts whether the driver would refuse that claim.
 func TestPodsOfACluster(t *testing.T) {
 	const held = `items: [{metadata: {name: first-extended-resources-x, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r}]}},
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
 	for name, test := range map[string]struct {
 		limits, status string
-		claims, uses   string            // claims of the pod, and a claim that it does not name
-		change         map[string]string // changed responses; an empty response means forbidden
+		claims, uses   string            // claims of the pod, and a claim that the pod does not reference
+		change         map[string]string // modified responses; an empty response means forbidden
 		want           []string
 		not            string
 	}{
@@ -191,7 +191,7 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
-// taintRules are three rules. Only the last one matches the cluster's device.
+// taintRules contain three rules. Only the last one matches the device in the cluster.
 const taintRules = `items: [
   {metadata: {name: nothing}, spec: {taint: {key: a, effect: NoSchedule}}},
   {metadata: {name: other}, spec: {deviceSelector: {pool: n2}, taint: {key: b, effect: NoSchedule}}},
@@ -200,7 +200,8 @@ const taintRules = `items: [
   {metadata: {name: repair}, spec: {deviceSelector: {driver: dra.networking, device: eth0},
     taint: {key: example.com/repair, value: cable, effect: NoSchedule}}}]`
 
-// groupedSlices contain a device with a compatibility group. An API server drops that field if the feature is disabled.
+// groupedSlices contain a device with a compatibility group. An API server would drop that field if the feature were
+// disabled.
 const groupedSlices = `items: [
   {metadata: {name: c}, spec: {driver: dra.networking, nodeName: n1,
     pool: {name: n1, generation: 1, resourceSliceCount: 2},
@@ -213,13 +214,13 @@ const groupedSlices = `items: [
 // started is the status of a pod with a running container.
 const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"
 
-// otherPod returns the pod "other" in namespace apps with a container in the given state.
+// otherPod returns the pod "other" in namespace apps, whose container has the given state.
 func otherPod(uid, state string) string {
 	return fmt.Sprintf(`{metadata: {name: other, namespace: apps, uid: %s}, status: {containerStatuses: [`+
 		`{state: {%s}}]}}`, uid, state)
 }
 
-// claimsWithDevices returns claims in namespace apps that hold the cluster's device.
+// claimsWithDevices returns claims in namespace apps that hold the device in the cluster.
 func claimsWithDevices() map[string]string {
 	claim := func(name, config, user, devices string) string {
 		return fmt.Sprintf(`{metadata: {name: %s, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r, `+
@@ -241,7 +242,7 @@ func claimsWithDevices() map[string]string {
 	}
 }
 
-// If a pod references a claim or template that no file contains, the object is read from the cluster.
+// If a pod references a claim or template that is not in any file, the object is read from the cluster.
 func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
 	const listed, template, claim = "/apis/resource.k8s.io/v1/resourceclaims", namespace + "resourceclaimtemplates/lan",
@@ -295,7 +296,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
-// Objects without a namespace get the namespace from the flag or the context, as with kubectl.
+// Objects without a namespace get the namespace from the flag or from the context, as in kubectl.
 func TestNamespaceOfACluster(t *testing.T) {
 	const file = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n---\n" +
@@ -321,7 +322,7 @@ func TestNamespaceOfACluster(t *testing.T) {
 	}
 }
 
-// simulated runs "simulate" against a cluster with the given objects, and returns its output.
+// simulated runs "simulate" against a cluster that serves the given objects, and returns its output.
 func simulated(t *testing.T, file string, served map[string]string, options Options) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -331,7 +332,7 @@ func simulated(t *testing.T, file string, served map[string]string, options Opti
 	return fmt.Sprint(stdout.String(), stderr.String(), err)
 }
 
-// serve starts an API server that responds with YAML, and returns a kubeconfig for it.
+// serve starts an API server that responds with YAML, and returns the path of a kubeconfig for it.
 func serve(t *testing.T, served map[string]string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,13 +17,13 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// model contains the objects from the files, and the cluster objects that they need. It only contains topologies that
-// the controller would accept, and its claims have the API server's defaults.
+// model contains the objects from the files and the cluster objects that they depend on. It contains only topologies
+// that the controller would accept, and its claims have the API server's defaults.
 type model struct {
-	namespace  string // for objects without one
+	namespace  string // for objects that do not specify one
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
-	// live are the topologies in the cluster that the files do not contain. Their classes come from the cluster.
+	// live lists topologies that exist in the cluster but not in the files. Their classes are read from the cluster.
 	live       []*v1alpha1.NetworkTopology
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
@@ -33,45 +33,46 @@ type model struct {
 	allocated  []*resourceapi.ResourceClaim
 	// order contains the pods, templates and unallocated claims in file order.
 	order []metav1.Object
-	// named are the claims and templates in a cluster that pods in the files reference.
+	// named lists claims and templates in a cluster that are referenced by pods in the files.
 	named []metav1.Object
-	// clusterAsked is true if objects that pods reference were looked up in a cluster. chosen are the pods that the
-	// user named with --pod.
+	// clusterAsked is true if the objects referenced by pods were looked up in a cluster. chosen lists the pods that
+	// the user specified with --pod.
 	clusterAsked bool
 	chosen       []*corev1.Pod
-	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
+	// definitions maps the namespace/name of each NetworkAttachmentDefinition to its configuration.
 	definitions map[string]string
 	workloads   []*workload
-	// makers maps pods that were created from a workload to that workload.
+	// makers maps each pod that was created from a workload to the workload.
 	makers map[*corev1.Pod]*workload
 	// remarks explain why objects are not simulated.
 	remarks []string
 	trials  []trial
-	// users maps the UID of a claim to the first pod that uses it.
+	// users maps a claim's UID to the first pod that uses the claim.
 	users map[types.UID]string
-	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "" if none
-	// has.
+	// started maps the UID of each claim that is reserved for several pods to the pod that has started, or to "" if
+	// none of them has.
 	started map[types.UID]string
 }
 
-// trial is a set of claims that must fit together on one node. A pod with several claims is one trial because
-// kube-scheduler either allocates all of them on one node or allocates none.
+// trial is a set of claims that must fit together on one node. All claims of a pod form one trial, because
+// kube-scheduler either allocates all of them on one node or none.
 type trial struct {
 	title string
 	// pod is the pod that uses the claims; nil for claims without a pod.
 	pod *corev1.Pod
-	// maker is the workload that creates the pod; nil for a pod from a file or the cluster.
+	// maker is the workload that creates the pod; nil for pods from a file or the cluster.
 	maker  *workload
 	claims []*resourceapi.ResourceClaim
-	// named is true for a pod that the user named with --pod.
+	// named is true if the user specified the pod with --pod.
 	named bool
-	// missing lists nonexistent objects that the pod references. Without them, the pod cannot run on any node.
+	// missing describes objects that the pod references but that do not exist. Without them, the pod cannot run on any
+	// node.
 	missing []string
 	// remarks are shown regardless of the result.
 	remarks []string
 }
 
-// podTitle is the prefix in the titles of trials with a pod.
+// podTitle is the prefix in the titles of trials for pods.
 const podTitle = "pod "
 
 func (t *trial) namespace() string {
@@ -81,9 +82,9 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// arrangeTrials creates a trial for every pod and for claims that no pod references. Templates only get a trial if
-// there are no pods: otherwise, an unused template would take devices for a claim that does not exist. arrangeTrials
-// rejects claims that the API server would reject.
+// arrangeTrials creates a trial for every pod and for every claim that no pod references. Templates only get a trial if
+// there are no pods; otherwise, an unused template would take up devices for a claim that does not exist. arrangeTrials
+// returns an error for claims that the API server would reject.
 func (m *model) arrangeTrials() error {
 	ofPods := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
@@ -104,7 +105,7 @@ func (m *model) arrangeTrials() error {
 	for _, object := range m.order {
 		switch o := object.(type) {
 		case *corev1.Pod:
-			m.trials = append(m.trials, byPod[o]) // the pod may have extended resources instead of claims
+			m.trials = append(m.trials, byPod[o]) // the pod may request extended resources instead of claims
 		case *resourceapi.ResourceClaim:
 			if !ofPods[o] {
 				m.trials = append(m.trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
@@ -120,7 +121,7 @@ func (m *model) arrangeTrials() error {
 	for _, t := range m.trials {
 		for _, claim := range t.claims {
 			if seen[claim] || slices.Contains(m.named, metav1.Object(claim)) {
-				continue // several pods share the claim, or it comes from an API server and has its own UID
+				continue // several pods share the claim, or it comes from an API server and already has a UID
 			}
 			seen[claim] = true
 			claim.Namespace = namespaceOf(claim)
@@ -128,7 +129,7 @@ func (m *model) arrangeTrials() error {
 			// claim, and objects with generateName have no name.
 			claim.UID = types.UID(fmt.Sprintf("%s#%d", fullName(claim), len(seen)))
 			if claim.Status.Allocation != nil {
-				continue // it came from an API server
+				continue // the claim came from an API server
 			}
 			if err := Complete(claim); err != nil {
 				return fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
@@ -138,7 +139,7 @@ func (m *model) arrangeTrials() error {
 	return nil
 }
 
-// pods returns the pods in the files, including those that workloads create, and the chosen pods.
+// pods returns the pods in the files, the pods created by workloads in the files, and the chosen pods.
 func (m *model) pods() (pods []*corev1.Pod) {
 	for _, object := range m.order {
 		if pod, isPod := object.(*corev1.Pod); isPod {
@@ -168,10 +169,11 @@ func (m *model) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 	return find[*resourceapi.ResourceClaim](m, pod, name)
 }
 
-// reference is a claim that a pod needs: an existing claim, or one from a template. entry is its name in the pod.
+// reference is a pod's reference to a claim, which is either an existing claim or created from a template. entry is the
+// claim's name in the pod.
 type reference struct{ entry, template, claim string }
 
-// String returns the referenced object.
+// String returns the kind and name of the referenced object.
 func (r reference) String() string {
 	if r.template != "" {
 		return "ResourceClaimTemplate " + r.template
@@ -179,8 +181,8 @@ func (r reference) String() string {
 	return "ResourceClaim " + r.claim
 }
 
-// references returns the claims that a pod needs. For a chosen pod, they include the claims that were created from
-// templates and for extended resources.
+// references returns the claims that a pod needs. For a chosen pod, these include claims that already exist in the
+// cluster because they were created from templates or for extended resources.
 func (m *model) references(pod *corev1.Pod) []reference {
 	var all []reference
 	chosen := slices.Contains(m.chosen, pod)
@@ -199,9 +201,9 @@ func (m *model) references(pod *corev1.Pod) []reference {
 	return all
 }
 
-// claimOf returns a claim that a pod needs, creating it from a template if necessary. It returns nil if the claim or
-// template does not exist. source is the claim or template itself; templates that are used as a source do not get their
-// own trial.
+// claimOf returns a claim that a pod needs, and creates it from a template if necessary. It returns nil if the claim or
+// template does not exist. source is the claim or template itself. Templates that are the source of a claim do not get
+// a trial of their own.
 func (m *model) claimOf(pod *corev1.Pod, r reference) (claim *resourceapi.ResourceClaim, source metav1.Object) {
 	if r.template == "" {
 		claim = m.claim(pod, r.claim)
@@ -214,7 +216,7 @@ func (m *model) claimOf(pod *corev1.Pod, r reference) (claim *resourceapi.Resour
 	return fromTemplate(template, pod.Name+"-"+r.entry), template
 }
 
-// missingNamed describes a missing claim or template that a pod references, and the fix.
+// missingNamed describes a claim or template that a pod references but that does not exist, and suggests a fix.
 func (m *model) missingNamed(pod *corev1.Pod, r reference) string {
 	switch {
 	case r.template == "" && r.claim == "":

@@ -25,8 +25,8 @@ import (
 // tooFew finds the first request that a node could not satisfy even if all of its devices were free, and returns the
 // reason; "" if there is no such request. It skips requests with alternatives and requests for all devices.
 //
-// It only evaluates selectors and taints, without running the allocator, so it can report numbers. For shared devices,
-// the number of devices says nothing, so the allocator decides whether they are sufficient.
+// It only evaluates selectors and taints without running the allocator, which allows it to report numbers. For shared
+// devices, their number is meaningless, so the allocator decides whether they are sufficient.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -83,7 +83,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone explains why no device on a node matches a topology's class. It returns "" for other classes.
+// whyNone explains why no device on a node matches the class of a topology. It returns "" for other classes.
 func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
@@ -115,7 +115,8 @@ func everyOf(devices int) string {
 	return fmt.Sprintf("all %d devices", devices)
 }
 
-// pluginName returns the CNI plugin for an attribute, or the attribute if no built-in schema has it.
+// pluginName returns the CNI plugin to which an attribute belongs, or the attribute if it belongs to no built-in
+// schema.
 func pluginName(attribute string) string {
 	for _, name := range slices.Sorted(maps.Keys(cnichain.DefaultSchemas().All())) {
 		if policyapi.CNIAttribute(name) == attribute {
@@ -125,7 +126,7 @@ func pluginName(attribute string) string {
 	return attribute
 }
 
-// plugins returns the CNI plugins of a device, from its boolean attributes or its list attribute.
+// plugins returns the CNI plugins supported by a device, according to its boolean attributes or its list attribute.
 func (d device) plugins() []string {
 	if d.driver != v1alpha1.DriverName {
 		return nil
@@ -146,7 +147,7 @@ type device struct {
 	driver, pool string
 }
 
-// devicesOn returns the devices in the slices for a single node.
+// devicesOn returns the devices in slices for a single node.
 func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	var found []device
 	for _, slice := range s.cluster.Slices {
@@ -163,7 +164,7 @@ func (s *Simulator) devicesOn(node *corev1.Node) []device {
 
 // matching returns the devices that match all selectors.
 //
-// As in the scheduler, an evaluation error on one device fails the whole call.
+// As in the scheduler, if a selector cannot be evaluated for one device, the whole call fails.
 func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device,
 	error) {
 	var found []device
@@ -192,8 +193,7 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 	return found, nil
 }
 
-// untainted returns the devices whose taints are all tolerated. tainted describes each of the other devices and its
-// taint.
+// untainted returns the devices whose taints are all tolerated. tainted describes each remaining device and its taint.
 func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (usable []device, tainted []string) {
 	for _, d := range devices {
 		reason := ""
@@ -203,7 +203,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 				func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, *taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
 				cause := *taint
-				cause.Effect = "" // show only the key and value
+				cause.Effect = "" // shows only the key and value
 				reason = fmt.Sprintf("%s (%s)", d.Name, strings.TrimSuffix(cause.String(), ":"))
 			}
 		}
@@ -216,9 +216,9 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 	return usable, tainted
 }
 
-// impossible explains why claims do not fit on an empty node. It drops each constraint and each requested amount in
-// turn, and returns the first one without which the claims fit. One obstacle is enough, because users correct one thing
-// at a time.
+// impossible explains why claims do not fit even on an empty node. It removes each constraint and each requested amount
+// in turn, and returns the first one whose removal makes the claims fit. Reporting one obstacle is enough, because
+// users correct one thing at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	without := func(i int, change func(*resourceapi.DeviceClaim)) ([]resourceapi.AllocationResult, error) {

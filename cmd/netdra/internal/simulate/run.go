@@ -29,22 +29,23 @@ import (
 // Options are the flags of "netdra simulate".
 type Options struct {
 	Files    []string
-	Machines []string // directories of recordings
+	Machines []string // directories that contain recordings
 	Cluster  bool
-	Pods     []string // in the cluster, as namespace/name
-	// Kubeconfig and Context select the cluster. If they are empty, kubectl's defaults apply.
+	Pods     []string // pods in the cluster, as namespace/name
+	// Kubeconfig and Context select the cluster. If they are empty, the defaults are the same as for kubectl.
 	Kubeconfig, Context string
-	// Namespace applies to objects without one. If empty, it defaults to the context's namespace, or to "default" if
-	// there is no cluster.
+	// Namespace is the namespace of objects that do not specify one. If it is empty, the default is the context's
+	// namespace, or "default" without a cluster.
 	Namespace string
 	Output    string
 	Features  draslices.Features
-	// DerivedAttributes allows claims to compute attributes from devices. It does not affect published slices.
+	// DerivedAttributes allows claims to use attributes that are computed from devices. It does not affect published
+	// slices.
 	DerivedAttributes bool
 }
 
-// Run reads and validates all input, builds the cluster model, runs the simulation, and prints the answers. All input
-// is validated before the simulation starts, so an error in the last file is reported immediately.
+// Run reads and validates all input, builds the cluster model, runs the simulation, and prints the answers. The
+// simulation starts only after all input has been validated, so an error in the last file is reported immediately.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	live, err := f.connect()
 	if err != nil {
@@ -95,7 +96,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return exit.Check(err, slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }))
 }
 
-// missingTrials names the files, which may contain only policies and topologies.
+// missingTrials returns a message that names the files, which may contain only policies and topologies.
 func missingTrials(files []string) string {
 	const kinds = "ResourceClaim, ResourceClaimTemplate or pod with claims"
 	if len(files) == 0 {
@@ -104,7 +105,7 @@ func missingTrials(files []string) string {
 	return fmt.Sprintf("%s has no %s", strings.Join(files, ", "), kinds)
 }
 
-// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them.
+// answer simulates the trials in order. Claims that fit keep their devices, so later trials cannot use these devices.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
 	simulator := New(*cluster)
 	answers := []Answer{}
@@ -114,7 +115,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			continue
 		}
 		missing := trial.missing
-		if !trial.isAllocated() { // allocated claims no longer need their class
+		if !trial.isAllocated() { // allocated claims no longer need their classes
 			missing = slices.Concat(missing, simulator.missing(trial.claims))
 		}
 		if len(missing) > 0 {
@@ -146,9 +147,9 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
-// buildCluster returns the allocator's view: the objects from the files, combined with those from a live cluster or
-// recorded machines. With a live cluster, policies in files have no effect, because the slices come from the cluster's
-// drivers.
+// buildCluster returns the allocator's view: the objects from the files, plus those from a live cluster or recorded
+// machines. With a live cluster, policies in files have no effect, because the slices come from the drivers in the
+// cluster.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -160,7 +161,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		if err := cluster.Read(ctx, live.Cluster); err != nil {
 			return nil, err
 		}
-		// The cluster's controller has the same feature flags as its nodes.
+		// In a cluster, the controller has the same feature flags as the nodes.
 		published := slices.DeleteFunc(slices.Clone(cluster.Slices),
 			func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
 		listed := f.Features.ListAttributes || anyDevice(published, hasListAttribute)
@@ -191,8 +192,8 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 	return cluster, nil
 }
 
-// addMachines adds the slices that the policies yield on each machine. For each machine without devices, idle contains
-// a message that explains why.
+// addMachines adds the slices that each machine would publish under the policies. For each machine without devices,
+// idle contains a message with the reason.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
 	machines := f.Machines
@@ -224,7 +225,7 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 	return idle, nil
 }
 
-// resourceSlices returns the slices that a node would publish. A pool's generation must be consistent.
+// resourceSlices returns the slices that a node would publish. All slices in a pool must have the same generation.
 func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	pools := published.Resources.Pools
@@ -259,23 +260,23 @@ func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass 
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
-	// Allocated is true for a pod in the cluster whose claims are all allocated.
+	// Allocated is true for a pod in the cluster if all of its claims are allocated.
 	Allocated bool `json:"allocated,omitempty"`
-	// started is true if an allocated pod has already started. In that case, its problems occurred after the start.
+	// started is true if an allocated pod has started. In that case, any problems occurred after the start.
 	started bool
-	// Note replaces the list of nodes in the text output.
+	// Note replaces the list of nodes in text output.
 	Note string `json:"note,omitempty"`
-	// As names an earlier pod from the same template that does not fit for the same reason. That pod's answer has the
-	// details.
+	// As is the title of an earlier pod from the same template that does not fit for the same reason. That pod's answer
+	// contains the details.
 	As string `json:"as,omitempty"`
 	// Nodes lists the nodes where the pod or claim fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
 	Refusals []Refusal     `json:"refusals,omitempty"`
-	// Refused lists the reasons why the driver would refuse the claims with these devices.
+	// Refused lists the reasons why the driver would refuse the claims with the allocated devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Missing describes the claims, templates and DeviceClasses that are referenced but do not exist.
+	// Missing describes claims, templates and DeviceClasses that are referenced but do not exist.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -343,7 +344,7 @@ func (t *Answer) print(out *printer.Printer) {
 	}
 }
 
-// mostNamed limits the number of claims named in a line, because a workload may have hundreds of pods.
+// mostNamed is the maximum number of claims named on one line, because a workload may have hundreds of pods.
 const mostNamed = 5
 
 func (r *Refusal) print(out *printer.Printer) {
@@ -367,7 +368,7 @@ func (r *Refusal) print(out *printer.Printer) {
 	}
 }
 
-// podSummary states how many pods fit; it is empty for fewer than two pods.
+// podSummary returns a sentence with the number of pods that fit, or "" for fewer than two pods.
 func podSummary(answers []Answer) string {
 	pods, fit := 0, 0
 	for i := range answers {
@@ -384,7 +385,7 @@ func podSummary(answers []Answer) string {
 	return fmt.Sprintf("%d of %d pods fit", fit, pods)
 }
 
-// addRemarks adds remarks without duplicates, because claims in one pod often share a topology.
+// addRemarks adds remarks, skipping duplicates, because claims of a pod often share a topology.
 func (t *Answer) addRemarks(remarks []string) {
 	for _, remark := range remarks {
 		if !slices.Contains(t.Remarks, remark) {
@@ -399,8 +400,8 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	}
 }
 
-// refusalFormat does not name the component that refuses claims without devices. The webhook refuses them when they are
-// created or, if there is no webhook, the driver refuses them in Prepare.
+// refusalFormat returns the format of a refusal. It does not name the component that refuses the claim: the webhook
+// refuses it at creation or, if there is no webhook, the driver refuses it in Prepare.
 func (t *Answer) refusalFormat() string {
 	switch {
 	case t.started:

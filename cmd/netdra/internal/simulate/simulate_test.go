@@ -22,7 +22,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// policies define all mutually exclusive uses of a NIC with virtual functions.
+// policies expose all mutually exclusive uses of a NIC with virtual functions.
 const policies = `
 - metadata: {name: vfs}
   spec:
@@ -56,7 +56,8 @@ const policies = `
     exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}
 `
 
-// twoCards returns a node with two NICs, which have four virtual functions each, and a class for every CNI plugin.
+// twoCards returns a cluster with one node and a class for every CNI plugin. The node has two NICs with four virtual
+// functions each.
 func twoCards(t *testing.T) Cluster {
 	t.Helper()
 	var given []policyapi.DeviceExposurePolicy
@@ -102,7 +103,7 @@ func twoCards(t *testing.T) Cluster {
 	return cluster
 }
 
-// asking returns a claim with the API server's defaults.
+// asking returns a claim with the given requests and the API server's defaults.
 func asking(t *testing.T, name, requests string) *resourceapi.ResourceClaim {
 	t.Helper()
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
@@ -142,13 +143,13 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 }
 
 // For any set of existing claims, the refusal names exactly the blocking claims: the new claim fits if all of them are
-// removed, and does not fit if any one of them remains. If the refusal names no claims, the new claim does not fit on
-// an empty node either.
+// removed, but not if any one of them remains. If the refusal names no claims, the new claim does not even fit on an
+// empty node.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
 	fitted, refused, named := 0, 0, 0
 	for seed := range uint64(60) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it must be repeatable
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // must be reproducible
 		simulator := New(cluster)
 		for i := range 12 {
 			claim := randomClaim(t, random, fmt.Sprintf("c%d", i))
@@ -209,7 +210,7 @@ func TestObstaclesAreRight(t *testing.T) {
 	}
 }
 
-// A refusal explains which requests even an empty node cannot satisfy.
+// A refusal explains which requests cannot be satisfied even on an empty node.
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
@@ -238,7 +239,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	}
 }
 
-// A tainted device is not allocated for a request without a toleration, and the refusal names the taint.
+// A tainted device is not allocated to a request without a toleration, and the refusal names the taint.
 func TestTaintedDevices(t *testing.T) {
 	cluster := twoCards(t)
 	for _, slice := range cluster.Slices {
@@ -261,7 +262,7 @@ func TestTaintedDevices(t *testing.T) {
 	}
 }
 
-// If there are pods, a template that no pod uses does not take any devices.
+// If there are pods, a template that none of them uses does not take up any devices.
 func TestTemplatesWithoutPods(t *testing.T) {
 	const template = `
 apiVersion: resource.k8s.io/v1

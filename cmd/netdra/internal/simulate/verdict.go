@@ -13,30 +13,31 @@ import (
 
 // Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are the sorted nodes where the claims fit. The scheduler also applies other criteria to select a node.
+	// Nodes lists the nodes where the claims fit, in sorted order. The scheduler applies further criteria to select one
+	// of them.
 	Nodes []string
 	// Results are the allocations on the first node, in claim order.
 	Results []resourceapi.AllocationResult
-	// Refusals explain, for each node, why the claims do not fit, sorted by node. They are only set if Nodes is empty.
+	// Refusals explain why the claims do not fit, sorted by node. They are set only if Nodes is empty.
 	Refusals []Refusal
 }
 
 // Refusal explains why claims do not fit on a node.
 type Refusal struct {
 	Node string `json:"node"`
-	// Reason is one sentence.
+	// Reason is a single sentence.
 	Reason string `json:"reason"`
-	// Holders describes the blocking claims' devices. Taken names the blocking pods and claims from the simulation, and
-	// Release names the existing blocking claims, as namespace/name. The new claims fit if all blocking claims are
-	// removed, and do not fit if any one of them remains. Other such sets may exist.
+	// Holders describes the devices held by the blocking claims. Taken names the blocking pods and claims from the
+	// simulation, and Release names the blocking claims that actually exist, as namespace/name. The new claims fit if
+	// all blocking claims are removed, but not if any one of them remains. There may be other such sets of claims.
 	Holders []string `json:"holders,omitempty"`
 	Taken   []string `json:"taken,omitempty"`
 	Release []string `json:"release,omitempty"`
 }
 
-// Try returns where a pod's claims fit, without modifying them. As in kube-scheduler, a claim that is already allocated
-// keeps its devices, because several pods may reference it. Its devices restrict the nodes, and only the other claims
-// are allocated.
+// Try determines the nodes where a pod's claims fit, without modifying the claims. As in kube-scheduler, an already
+// allocated claim keeps its devices, because several pods may reference it. These devices restrict the possible nodes,
+// and only the other claims are allocated.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
 	var no []*corev1.Node
@@ -83,7 +84,7 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// takenElsewhere returns a refusal if a claim already has devices that the node cannot access; otherwise nil.
+// takenElsewhere returns a refusal if a claim already has devices that are not accessible from the node; otherwise nil.
 func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
 	for _, claim := range claims {
 		taken := s.taken[claim.UID]
@@ -102,7 +103,7 @@ func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.Reso
 	return nil, nil
 }
 
-// withTaken returns the allocations for all claims, in order. results contains only the new allocations.
+// withTaken returns the allocations for all claims, in claim order. results contains only the new allocations.
 func (s *Simulator) withTaken(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 ) []resourceapi.AllocationResult {
@@ -117,9 +118,9 @@ func (s *Simulator) withTaken(
 	return all
 }
 
-// refusal explains why claims do not fit on a node. The cheapest checks come first: too few devices; next, claims that
-// would not even fit on an empty node; and finally, allocated claims that block the new ones. Only the last check
-// depends on current allocations.
+// refusal explains why claims do not fit on a node. The cheapest checks come first: it checks for too few devices, then
+// for claims that would not fit even on an empty node, and finally for allocated claims that block the new ones. Only
+// the last check depends on current allocations.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
@@ -158,10 +159,10 @@ func devicesOf(claim *resourceapi.ResourceClaim) string {
 	return strings.Join(names, ", ")
 }
 
-// inTheWay returns a minimal set of claims that must be removed for the new claims to fit. It adds the allocated claims
-// back one by one, oldest first, and keeps each claim that leaves enough room. The allocator runs once per allocated
-// claim, so the running time grows with the cluster; call inTheWay only for nodes without room. The set is minimal, but
-// not necessarily the smallest possible.
+// inTheWay returns a minimal set of claims that must be removed for the new claims to fit. Starting with no allocated
+// claims, it adds each of them, oldest first, unless the new claims would no longer fit; such claims are returned. The
+// allocator runs once per allocated claim, so the running time grows with the cluster; call inTheWay only for nodes
+// without enough free devices. The set is minimal, but not necessarily the smallest possible.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, err error) {
 	var stay []*resourceapi.ResourceClaim

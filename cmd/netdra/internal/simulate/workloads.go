@@ -24,14 +24,14 @@ type workload struct {
 	metav1.Object
 	kind     string
 	template *corev1.PodTemplateSpec
-	// count is the number of concurrent pods; first is the number in the first pod's name.
+	// count is the number of pods that run concurrently. first is the number in the name of the first pod.
 	count, first int
 }
 
-// mostPods limits the number of pods per workload, because the scheduler's allocator runs for each pod.
+// mostPods is the maximum number of pods per workload. The scheduler's allocator runs for each pod.
 const mostPods = 1000
 
-// workloadOf returns the workload for an object, with default counts; nil for other kinds.
+// workloadOf returns the workload for an object and applies default counts. It returns nil for other kinds.
 func workloadOf(object metav1.Object, kind string) *workload {
 	w := &workload{Object: object, kind: kind, count: 1, first: 1}
 	set := func(count *int32, template *corev1.PodTemplateSpec) {
@@ -52,7 +52,7 @@ func workloadOf(object metav1.Object, kind string) *workload {
 		}
 	case *batchv1.Job:
 		set(o.Spec.Parallelism, &o.Spec.Template)
-		w.count = min(w.count, int(ptr.Deref(o.Spec.Completions, int32(w.count)))) // no more pods run concurrently
+		w.count = min(w.count, int(ptr.Deref(o.Spec.Completions, int32(w.count)))) // not more than completions
 	default:
 		return nil
 	}
@@ -61,8 +61,8 @@ func workloadOf(object metav1.Object, kind string) *workload {
 
 func (w *workload) title() string { return w.kind + " " + fullName(w) }
 
-// pods returns the concurrent pods. Pods in a StatefulSet have their real names. In a cluster, the names of other pods
-// end in a random suffix; here they are numbered.
+// pods returns the pods that run concurrently. Pods in a StatefulSet have the same names as in a cluster. In a cluster,
+// the names of other pods end with a random suffix; here, they end with a number.
 func (w *workload) pods() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range w.count {
@@ -73,7 +73,7 @@ func (w *workload) pods() []*corev1.Pod {
 	return pods
 }
 
-// addWorkload adds a workload's pods at the workload's position in the order.
+// addWorkload adds a workload's pods at the workload's position in m.order.
 func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 	if added.count < 0 || added.count > mostPods {
 		return fmt.Errorf("%s: cannot simulate %s: it has %d pods, but at most %d can be simulated; "+
@@ -87,7 +87,7 @@ func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 	return nil
 }
 
-// dropOwned removes pods whose workload is also in the files, as in "kubectl get deploy,rs,pod -o yaml".
+// dropOwned removes pods whose workload is also in the files, as in the output of "kubectl get deploy,rs,pod -o yaml".
 func (m *model) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
@@ -109,8 +109,8 @@ func (m *model) dropOwned() {
 	}
 }
 
-// addUnknown adds a remark if an unsupported kind, such as a DaemonSet, creates pods, because their containers may
-// request extended resources. Other kinds are ignored.
+// addUnknown adds a remark if the document's kind is not supported but creates pods (for example, a DaemonSet), because
+// their containers may request extended resources. Other kinds are ignored.
 func (m *model) addUnknown(found *manifest.Document) {
 	if bytes.Contains(found.Data, []byte("resourceClaims:")) || bytes.Contains(found.Data, []byte("containers:")) {
 		m.remarks = append(m.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
@@ -119,27 +119,27 @@ func (m *model) addUnknown(found *manifest.Document) {
 	}
 }
 
-// follows reports whether two pods have the same template. If the first of two consecutive such pods does not fit,
-// neither does the second: a refused pod does not take any devices, and nothing is released in between.
+// follows reports whether two pods have the same template. If two such pods are consecutive and the first does not fit,
+// the second does not fit either: a refused pod consumes no devices, and nothing is released in between.
 func (t *trial) follows(other *trial) bool { return t.maker != nil && t.maker == other.maker }
 
-// sameRefusal returns the answer for a pod whose predecessor from the same template was refused. Computing a refusal
-// runs the allocator once per allocated claim, which would take hours for hundreds of replicas.
+// sameRefusal returns the answer for a pod that follows a refused pod from the same template. It avoids computing the
+// refusal again, which runs the allocator once per allocated claim and would take hours for hundreds of replicas.
 func sameRefusal(t *trial, before *Answer) Answer {
 	return Answer{What: t.title, As: cmp.Or(before.As, before.What)}
 }
 
-// If a pod requests extended resources that DeviceClasses define, kube-scheduler creates the claim for them (KEP-5004).
-// This file creates the same claim, for nodes where no device plugin provides the resource.
+// If a pod requests extended resources defined by DeviceClasses, kube-scheduler creates a claim for them (KEP-5004).
+// The functions below create the same claim, for nodes on which no device plugin provides the resource.
 
-// addExtendedClaims adds the claims for extended resources to the pods' trials, and drops trials without claims. It
-// needs all classes, including those in the cluster. If a pod that the user named has no claim, it returns an error,
-// because devices are then not the reason why the pod is pending. Pods with allocated claims are kept, since the driver
-// may refuse the claims.
+// addExtendedClaims adds the claims for extended resources to the pods' trials and drops trials without claims. classes
+// must contain all classes, including those in the cluster. If a pod that the user named has no claim, it returns an
+// error, because the pod is not pending for lack of devices. Pods with allocated claims are kept, since the driver may
+// still refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
-		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // otherwise it already has its devices
+		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // otherwise, it already has its devices
 			if claim := extendedClaim(t.pod, classes); claim != nil {
 				t.claims = append(t.claims, claim)
 				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
@@ -157,7 +157,7 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 	return nil
 }
 
-// extendedClaim returns the claim for all of a pod's extended resources, or nil if none of them belongs to a class.
+// extendedClaim returns the claim for all of a pod's extended resources, or nil if no class defines any of them.
 // Requests are sorted by name, as in kube-scheduler, because the allocator processes them in order.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
@@ -194,7 +194,7 @@ func classesByResource(
 }
 
 // ofDevicePlugins returns remarks about nodes where the pod would get its resource from a device plugin instead of a
-// class. On these nodes, kube-scheduler counts the plugin's free devices, which are unknown to the simulation.
+// class. On these nodes, kube-scheduler counts the plugin's free devices, whose number the simulation does not know.
 func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
 	var remarks []string
 	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
@@ -214,12 +214,12 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 	return remarks
 }
 
-// requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
-// that terminate use the devices of later containers. If those devices are not enough, one additional request covers
-// the largest deficit.
+// requestsFor returns the requests for one resource. Each long-running container gets its own devices. Init containers
+// that terminate use the devices of later containers. If those are too few, one additional request covers the largest
+// deficit.
 //
 // It follows createRequestsAndMappings in kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
-// containers from last to first, so that the devices of later containers are known when it reaches an init container.
+// containers from last to first, so that it knows the devices of later containers when it reaches an init container.
 func requestsFor(
 	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
 ) []resourceapi.DeviceRequest {
@@ -252,7 +252,8 @@ func requestsFor(
 	return requests
 }
 
-// wants returns a container's resource requests. Like the API server, it falls back to limits.
+// wants returns the resource requests of a container. For a resource without a request, it uses the limit, as the API
+// server does.
 func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	counts := map[corev1.ResourceName]int64{}
 	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
@@ -263,9 +264,9 @@ func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	return counts
 }
 
-// classOf returns the DeviceClass for an extended resource. The resource matches a class's implicit resource name, even
-// if the class does not exist, or a class's spec.extendedResourceName; the newest class takes precedence. It returns ""
-// for other resources.
+// classOf returns the DeviceClass for an extended resource, or "" for other resources. A resource matches the implicit
+// resource name of a class, even if the class does not exist, or a class's spec.extendedResourceName. If several
+// classes match, the newest takes precedence.
 func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
 	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
 		return name
