@@ -1,4 +1,4 @@
-// Package exit defines netdra's exit statuses and the errors that carry them.
+// Package exit defines netdra's exit statuses and an error type that carries an exit status.
 //
 // The rule of this package: a status has the same meaning for every command. "netdra help exit-codes" documents it.
 package exit
