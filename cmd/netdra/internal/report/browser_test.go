@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// browser is headless Chromium behind a proxy that serves only the page and records all requests.
+// browser is headless Chromium with a proxy that serves only the page and records all requests.
 type browser struct {
 	program, proxy string
 	mu             sync.Mutex
@@ -34,7 +34,7 @@ func startBrowser(t *testing.T, page string) *browser {
 		t.Skip("no browser found; install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Ignore the requests that Chromium itself sends.
+		// Do not record the requests that Chromium sends on its own.
 		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") &&
 			!strings.HasSuffix(host, ".googleapis.com") {
 			b.mu.Lock()
@@ -53,7 +53,7 @@ func startBrowser(t *testing.T, page string) *browser {
 	return b
 }
 
-// run opens the page, and returns the resulting document and the browser's log.
+// run opens the page and returns the rendered document and the browser's log.
 func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -73,7 +73,7 @@ func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	return out.String(), errs.String()
 }
 
-// A browser shows the page without errors and sends no other requests.
+// A browser renders the page without errors and sends no other requests.
 func TestBrowserShowsThePage(t *testing.T) {
 	for name, page := range map[string]string{"live": written(t, liveNode(t)),
 		"hostile": written(t,

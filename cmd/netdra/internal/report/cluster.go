@@ -9,15 +9,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// answer is the data that a node contributes to a cluster's page.
+// answer is a node's contribution to the page for a cluster.
 type answer struct {
 	devices  []nodeclient.Device
 	findings []doctor.Finding
 }
 
-// Cluster returns one page for the cluster. It shows problems and, for each node, its free devices and the users of its
-// other devices. Unreachable nodes are listed as problems. now is the time shown on the page; the nodes' answers may be
-// up to a few minutes apart.
+// Cluster returns a page that covers all nodes in a cluster. It shows problems and, for each node, the free devices and
+// the users of all other devices. Unreachable nodes are listed as problems. now is the time shown on the page, but the
+// nodes may have answered a few minutes apart.
 func Cluster(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) (a answer, err error) {
 		if err = cluster.Decode(ctx, node, &a.devices, "devices", "--output=json"); err == nil {

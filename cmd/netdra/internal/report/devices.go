@@ -13,13 +13,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// States for devices that the driver was not queried about or does not publish.
+// States of devices if the driver was not queried or does not publish the device.
 const (
 	offered = "offered"
 	hidden  = "hidden"
 )
 
-// area is a part of the machine: the devices below a PCIe root, links without hardware, or the virtual functions of one
+// area is a part of a machine: the devices below a PCIe root, the links without hardware, or the virtual functions of a
 // physical function.
 type area struct {
 	Title     string
@@ -33,7 +33,7 @@ type row struct {
 	Facts []string
 }
 
-// States returns the state of each of the device's entries.
+// States returns the states of a device's entries.
 func (r row) States() []string {
 	if len(r.Entries) == 0 {
 		return []string{hidden}
@@ -66,9 +66,9 @@ func (a area) Summary() string {
 		strings.Join(texts, "; "))
 }
 
-// areasOf returns the machine's areas. Each device has exactly one row. NUMA nodes with their PCIe roots come first,
-// and links without hardware come last. Virtual functions follow their physical function, unless the node does not have
-// it, for example because the node is a virtual machine.
+// areasOf divides a machine into areas. Each device has exactly one row. NUMA nodes with their PCIe roots come first,
+// and links without hardware come last. Virtual functions are listed below their physical function, unless that is not
+// on the node, for example because the node is a virtual machine.
 func areasOf(s *offers.Snapshot) []area {
 	known := map[discovery.IfName]*discovery.Device{}
 	var decided []*policy.DeviceDecision
@@ -105,7 +105,8 @@ func extend(areas []area, title string) []area {
 	return append(areas, area{Title: title})
 }
 
-// place returns the area of a device, and its rank: NUMA nodes, other hardware, links without hardware.
+// place returns the title of the area that contains a device. rank determines the order of areas: NUMA nodes, other
+// hardware, links without hardware.
 func place(d *discovery.Device) (rank int, title string) {
 	root := ", PCIe root " + cmp.Or(d.PCIeRoot, "unknown")
 	switch {
@@ -117,7 +118,8 @@ func place(d *discovery.Device) (rank int, title string) {
 	return d.NUMANode, fmt.Sprintf("NUMA node %d%s", d.NUMANode, root)
 }
 
-// describe returns the facts about a device that "netdra facts" shows, except those that the page shows elsewhere.
+// describe returns the facts about a device that "netdra facts" also shows, except those that are elsewhere on the
+// page.
 func describe(d *discovery.Device) []string {
 	var facts []string
 	for _, column := range offers.FactsColumns() {

@@ -32,14 +32,14 @@ import (
 
 func start() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// fixture contains the inputs for a node's page.
+// fixture contains the inputs for the page of a node.
 type fixture struct {
 	Snapshot *offers.Snapshot
 	Calls    map[string][]calllog.Call
 	Findings []doctor.Finding
 }
 
-// page returns the fixture's page.
+// page returns the page for the fixture.
 func (f *fixture) page() page {
 	d := &details{Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Live: f.Snapshot.Answers != nil}
 	if d.Live {
@@ -50,17 +50,17 @@ func (f *fixture) page() page {
 	return nodePage(f.Snapshot, d, f.Findings, start().Add(time.Minute))
 }
 
-// answer makes the fixture live: the driver publishes all entries that the policies offer.
+// answer makes the fixture live: the driver publishes every entry that the policies offer.
 func (f *fixture) answer(claims []nodestate.Claim, sandboxes []nodestate.Sandbox) {
 	f.Snapshot.Answers = &nodestate.Answers{Published: slices.Clone(f.Snapshot.Result.Entries), Claims: claims,
 		Sandboxes: sandboxes, State: nodestate.State{CNIPlugins: []string{"macvlan", "host-device", "sriov", "bridge"}}}
 	f.refresh()
 }
 
-// refresh recomputes the devices from the answers.
+// refresh recomputes the devices from the driver's answers.
 func (f *fixture) refresh() { f.Snapshot.Devices = nodeclient.Devices(f.Snapshot.Answers) }
 
-// nodeOf returns a machine with the policies from a published example.
+// nodeOf returns a node with the given machine and the policies from a published example.
 func nodeOf(t *testing.T, machine *discoverytest.Host, example string) *fixture {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "slices", "testdata", example+".yaml"))
@@ -94,8 +94,8 @@ func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.Dev
 	return &fixture{Snapshot: s}
 }
 
-// liveNode returns the node from section 6 of the published design while it is in use: a shared macvlan, a bond of two
-// VFs, a failed chain, and a quarantined VF.
+// liveNode returns the node from section 6 of the published design while it is in use. It has a shared macvlan, a bond
+// of two VFs, a failed chain, and a quarantined VF.
 func liveNode(t *testing.T) *fixture {
 	t.Helper()
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
@@ -187,7 +187,7 @@ func failed(call calllog.Call, err string) calllog.Call {
 	return call
 }
 
-// quarantine taints a virtual function as the driver does.
+// quarantine taints a virtual function in the same way as the driver.
 func quarantine(node *fixture, name string) {
 	pod := executor.Pod{Namespace: "shop", Name: "gone-0"}
 	answers := node.Snapshot.Answers
@@ -201,7 +201,7 @@ func quarantine(node *fixture, name string) {
 	node.taint(name, "quarantined")
 }
 
-// taint taints the entries with the given name as the driver does.
+// taint taints the entries with the given name in the same way as the driver.
 func (f *fixture) taint(name, value string) {
 	published := f.Snapshot.Answers.Published
 	for i := range published {

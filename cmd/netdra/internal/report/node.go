@@ -25,11 +25,11 @@ import (
 type Options struct {
 	offers.Inputs
 	LogDir, Output string
-	// Root is the directory with the node's file system, for doctor's checks.
+	// Root is the directory with the node's file system, which doctor checks.
 	Root string
 }
 
-// Run writes a node's page.
+// Run writes the page for a node.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if f.Output == "" && printer.IsTerminal(streams.Out) {
 		return printer.ErrTerminal()
@@ -64,22 +64,23 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, data)
 }
 
-// details contains the parts that only a single node's page has.
+// details contains the parts that appear only on the page for a single node.
 type details struct {
 	Source, Versions string
-	// Live is true if the node's driver was queried. Otherwise, the devices' holders are unknown, and Claims is empty.
+	// Live is true if the node's driver was queried. Otherwise, the holders of devices are unknown, and Claims is
+	// empty.
 	Live   bool
 	Areas  []area
 	Claims []claim
-	// Policies is a table with a heading; nil if it is empty.
+	// Policies is a table including its heading; nil if there are no rows.
 	Policies [][]string
-	// Unread describes data that could not be read and is therefore missing from the page.
+	// Unread describes data that is missing from the page because it could not be read.
 	Unread []string
-	// devices is the number of devices on the machine, and hidden is the number of devices that are not offered.
+	// devices is the number of devices on the machine, and hidden is the number of those that are not offered.
 	devices, hidden int
 }
 
-// nodePage returns a node's page. d contains the data that is not part of the snapshot.
+// nodePage returns the page for a node. d contains the data that is not in the snapshot.
 func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now time.Time) page {
 	d.Areas = areasOf(s)
 	shown := sets.New[discovery.IfName]()
@@ -95,7 +96,7 @@ func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now tim
 	return p
 }
 
-// problemsOf returns the problems with discovery, policies and publication that doctor has not reported.
+// problemsOf returns problems with discovery, policies and publication, except those that doctor has already reported.
 func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	var found []doctor.Finding
 	add := func(text, message string) {
@@ -117,7 +118,7 @@ func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	return found
 }
 
-// counts returns the numbers that only a single node's page has at the top.
+// counts returns the numbers shown only at the top of the page for a single node.
 func (d *details) counts() []count {
 	if d.Live {
 		return []count{{d.hidden, hidden, false}, {len(d.Claims), plural(len(d.Claims), "claim"), false}}
@@ -126,24 +127,25 @@ func (d *details) counts() []count {
 		{d.hidden, hidden, false}}
 }
 
-// claim is a claim with its planned steps and logged calls.
+// claim is a claim with its planned steps and the calls in the log.
 type claim struct {
 	nodeclient.Claim
 	Held      []nodestate.HeldDevice
 	Plans     []cnichain.Plan
 	Timelines []*nodeclient.Timeline
-	// Earlier is the number of omitted calls.
+	// Earlier is the number of omitted older calls.
 	Earlier int
-	// Bad is true if the claim is not attached as it should be. After a failure, a claim has no pod until the container
-	// runtime creates the next sandbox.
+	// Bad is true if the claim is not attached as expected. After a failure, a claim has no pod until the container
+	// runtime creates another sandbox.
 	Bad bool
 }
 
-// mostCalls is the maximum number of calls shown per claim. It is limited because a pod may be retried endlessly.
+// mostCalls is the maximum number of calls shown per claim. The number must be limited, because a pod may be retried
+// endlessly.
 const mostCalls = 24
 
-// addClaims adds the claims with their logged calls. Claims with problems come first. The page does not show the
-// configurations in plans or the inputs to calls, because they may contain secrets.
+// addClaims adds the claims and their logged calls. Claims with problems come first. The page shows neither the
+// configurations in plans nor the inputs of calls, because these may contain secrets.
 func (d *details) addClaims(answers *nodestate.Answers, read func(namespace, name string) ([]calllog.Call, error)) {
 	var bad []claim
 	for _, found := range nodeclient.Claims(answers) {

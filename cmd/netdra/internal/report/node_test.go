@@ -34,8 +34,8 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 }
 
-// Problems from all sources are included, except those that doctor has already reported. A device's problem is also
-// shown in its row.
+// Problems from all sources are included, except those that doctor has already reported. A problem with a device is
+// also shown in the device's row.
 func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Snapshot.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"},
@@ -78,7 +78,7 @@ func rowsOf(p page) map[string]row {
 	return rows
 }
 
-// The row of a device shows the state of each of its entries, and the reason why a device is hidden.
+// A device's row shows the state of each of its entries and, if the device is hidden, the reason.
 func TestRows(t *testing.T) {
 	rows := rowsOf(liveNode(t).page())
 	for device, want := range map[string][]string{
@@ -100,7 +100,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A device without a working plugin is marked as unusable, because it would otherwise look free.
+// A device without a working plugin is marked as unusable; otherwise, it would look free.
 func TestUnusableDevices(t *testing.T) {
 	node := liveNode(t)
 	node.Snapshot.Answers.State.CNIPlugins = []string{"macvlan", "bridge"}
@@ -114,7 +114,7 @@ func TestUnusableDevices(t *testing.T) {
 	}
 }
 
-// A claim with a failure comes first. The calls of an earlier claim with the same name are not shown.
+// Claims with failures come first. The calls for an earlier claim with the same name are not shown.
 func TestClaims(t *testing.T) {
 	type short struct {
 		Name, State string
@@ -145,8 +145,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A lost interface is reported for the claim and the device, and errors from both attaching and detaching are reported
-// for a pod.
+// A lost interface is reported for both the claim and the device. For a pod, errors from both attaching and detaching
+// are reported.
 func TestLostInterfaces(t *testing.T) {
 	node := liveNode(t)
 	boxes := node.Snapshot.Answers.Sandboxes
@@ -168,7 +168,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Every device is on the page exactly once: in its area, or with its physical function.
+// Every device appears on the page exactly once: in its area or below its physical function.
 func TestMachine(t *testing.T) {
 	for name, host := range map[string]*discoverytest.Host{
 		"reference": discoverytest.ReferenceNode(), "switchdev": discoverytest.Switchdev(),
@@ -204,7 +204,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestNodePages compares whole pages with files in testdata.
+// TestNodePages compares entire pages with files in testdata.
 func TestNodePages(t *testing.T) {
 	for name, node := range map[string]*fixture{"live": liveNode(t),
 		"files": nodeOf(t, discoverytest.ReferenceNode(), "reference-node")} {

@@ -3,7 +3,7 @@ package report
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // for the parts of the page
+	_ "embed" // embeds the parts of the page
 	"encoding/base64"
 	"fmt"
 	"html/template"
@@ -21,7 +21,7 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// page is the content of a report. Details is nil if the report covers all nodes in a cluster.
+// page is the content of a report. Details is nil if the report covers every node in a cluster.
 type page struct {
 	Time     string
 	Nodes    []node
@@ -29,11 +29,11 @@ type page struct {
 	Details  *details
 }
 
-// node is a node with the number of its devices in each state, and the number of its findings by level.
+// node contains the number of a node's devices in each state, and the number of its findings at each level.
 type node struct {
 	Name, Failure                string
 	Free, InUse, Shared, Blocked int
-	Held                         int // quarantined, gone, or otherwise not usable
+	Held                         int // quarantined, gone, or unusable for another reason
 	Wrong, Risky                 int
 	Devices                      []nodeclient.Device
 }
@@ -46,7 +46,7 @@ type problem struct {
 
 func timeText(now time.Time) string { return now.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// add adds a node, and its findings that are faults or risks. Faults come first on the page.
+// add adds a node and those of its findings that are faults or risks. Faults come first on the page.
 func (p *page) add(n node, findings []doctor.Finding) {
 	for i := range n.Devices {
 		n.count(&n.Devices[i])
@@ -68,7 +68,7 @@ func (p *page) add(n node, findings []doctor.Finding) {
 	})
 }
 
-// count adds a device to the node's counts. A shared device that is in use may have room left, according to its
+// count adds a device to the counts of its node. A shared device in use may have free capacity according to its
 // counters.
 func (n *node) count(device *nodeclient.Device) {
 	switch device.State {
@@ -101,14 +101,14 @@ func class(state string) string {
 	}
 }
 
-// count is a number at the top of the page.
+// count is a number shown at the top of the page.
 type count struct {
 	Number int
 	What   string
 	Bad    bool
 }
 
-// Counts returns the numbers at the top of the page. It omits states that no device has.
+// Counts returns the numbers shown at the top of the page. It omits states in which there are no devices.
 func (p page) Counts() []count {
 	var devices, free, used, blocked, held, unreachable int
 	for i := range p.Nodes {
@@ -143,7 +143,7 @@ func (p page) Counts() []count {
 	return counts
 }
 
-// Summary returns the line above a node's devices.
+// Summary returns the line shown above a node's devices.
 func (n node) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }
@@ -155,7 +155,7 @@ func plural(number int, noun string) string {
 	return noun + "s"
 }
 
-// Title returns the page's title, for tabs and bookmarks.
+// Title returns the title of the page for tabs and bookmarks.
 func (p page) Title() string {
 	if p.Details != nil {
 		count := ""
@@ -173,7 +173,7 @@ func (p page) Title() string {
 }
 
 // Policy returns the page's Content-Security-Policy. It blocks all requests and scripts, and allows only the page's own
-// style sheet, by hash. Therefore, even text that is not escaped correctly cannot run as a script.
+// style sheet, identified by its hash. Therefore, even incorrectly escaped text cannot run as a script.
 func (page) Policy() string {
 	sum := sha256.Sum256([]byte(pageCSS))
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -185,7 +185,8 @@ func (page) Style() template.HTML {
 	return template.HTML("<style>" + pageCSS + "</style>") //nolint:gosec // our own text
 }
 
-// write renders a page. Package html/template escapes all text, because it comes from plugins, users and other nodes.
+// write renders the page. Package html/template escapes all text, since text may come from plugins, users and other
+// nodes.
 func (p page) write() ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join, "class": class}).Parse(pageHTML)
 	if err != nil {

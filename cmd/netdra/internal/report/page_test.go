@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages")
 
-// someCluster returns the answers from five nodes: one has devices in every state, one does not answer, one offers no
-// devices, one has only risks, and one is healthy.
+// someCluster returns the answers from five nodes: one with devices in every state, one that does not answer, one that
+// offers no devices, one with only risks, and one without problems.
 func someCluster() []remote.Of[answer] {
 	slots := func(used int) []nodeclient.Counter {
 		return []nodeclient.Counter{{Name: "macvlans", Used: fmt.Sprint(used), Total: "64"}}
@@ -78,7 +78,7 @@ func someCluster() []remote.Of[answer] {
 	}
 }
 
-// hostile returns a node whose texts are all either markup or wider than a phone's screen.
+// hostile returns a node on which every string is either markup or wider than a phone's screen.
 func hostile() []remote.Of[answer] {
 	text := `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`
 	wide := "a-name-without-an-end-"
@@ -96,7 +96,7 @@ func hostile() []remote.Of[answer] {
 	}
 }
 
-// The pages match the reviewed golden files. e2e/browser opens the same files.
+// The pages match the golden files, which were reviewed by hand. e2e/browser opens the same files.
 func TestGoldenPages(t *testing.T) {
 	for name, answers := range map[string][]remote.Of[answer]{
 		"cluster": someCluster(), "hostile": hostile(),

@@ -25,7 +25,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// parts contains everything in a fixture that the page shows.
+// parts contains the parts of a fixture that the page shows.
 type parts struct {
 	Node     policy.Node
 	Facts    discovery.Facts
@@ -38,7 +38,7 @@ type parts struct {
 	Findings []doctor.Finding
 }
 
-// renamed replaces every name in a node with another one, including occurrences inside longer texts.
+// renamed replaces every name on a node with another name, including occurrences within longer strings.
 func renamed(t *testing.T, node *fixture, name string) *fixture {
 	t.Helper()
 	before := node.Snapshot
@@ -95,7 +95,7 @@ func TestTextIsNoMarkup(t *testing.T) {
 	}
 }
 
-// Step configurations may contain secrets, so the page shows neither the steps' inputs nor their templates.
+// Step configurations may contain secrets, so the page contains neither the steps' inputs nor their templates.
 func TestNoConfiguration(t *testing.T) {
 	node := liveNode(t)
 	node.Snapshot.Answers.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)
@@ -105,7 +105,7 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// Log output is truncated so that the calls of one claim cannot make the page too large for a browser.
+// Log output is truncated, so that the calls for a single claim cannot make the page too large for a browser.
 func TestLongOutputs(t *testing.T) {
 	node := liveNode(t)
 	call := called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 1, "")
@@ -118,7 +118,8 @@ func TestLongOutputs(t *testing.T) {
 	}
 }
 
-// thousand returns a node with 1,024 devices and as many pods as a kubelet runs by default, each with a two-step chain.
+// thousand returns a node with 1,024 devices and as many pods as a kubelet runs by default. Each pod has a two-step
+// chain.
 func thousand(t *testing.T) *fixture {
 	t.Helper()
 	made := func(name, which string) v1alpha1.DeviceExposurePolicy {
@@ -185,7 +186,8 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 	}
 }
 
-// Text has the contrast that WCAG 2.2 AA requires (4.5 for text, 3 for other visible elements) on light and dark pages.
+// Text has the contrast required by WCAG 2.2 AA (4.5 for text, 3 for other visible elements) in both light and dark
+// mode.
 func TestContrast(t *testing.T) {
 	light, dark, found := strings.Cut(pageCSS, "@media (prefers-color-scheme: dark)")
 	if !found {
