@@ -22,15 +22,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// Streams are the standard streams of a command.
+// Streams contains the standard streams for a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Name is the name under which the program was called; if empty, it is netdra.
+	// Name is the name under which the program was called. If it is empty, the default is netdra.
 	Name string
 }
 
-// CalledAs returns the program's name for messages.
+// CalledAs returns the program's name for use in messages.
 func (c Streams) CalledAs() string { return cmp.Or(c.Name, "netdra") }
 
 // Output forms.
@@ -57,14 +57,14 @@ func Alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Column is a column in a table. Wide columns only appear in the form FormWide.
+// Column is a column of a table. Wide columns appear only with FormWide.
 type Column[T any] struct {
 	Title string
 	Wide  bool
 	Value func(*T) string
 }
 
-// List writes a list in the given form. If the table would be empty, it writes the text in none.
+// List writes a list in the given form. If there are no rows for a table, it writes none instead.
 func List[T any](w io.Writer, form string, list []T, columns []Column[T], none string) error {
 	if form == FormJSON || form == FormYAML {
 		return Encode(w, form, list)
@@ -78,7 +78,8 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 	return nil
 }
 
-// Rows returns the heading and the rows of a table. It omits empty columns and, unless form is FormWide, wide columns.
+// Rows returns the heading and the rows of a table. It omits empty columns. Unless form is FormWide, it also omits wide
+// columns.
 func Rows[T any](form string, list []T, columns []Column[T]) [][]string {
 	columns = slices.DeleteFunc(columns, func(c Column[T]) bool { return c.Wide && form != FormWide })
 	rows := [][]string{{}}
@@ -95,8 +96,7 @@ func Rows[T any](form string, list []T, columns []Column[T]) [][]string {
 	return WithoutEmpty(rows)
 }
 
-// WithoutEmpty removes columns from a table that are "-" in all rows below the heading. It always keeps the first
-// column.
+// WithoutEmpty removes the columns in which every row below the heading contains "-". It always keeps the first column.
 func WithoutEmpty(rows [][]string) [][]string {
 	var kept [][]string
 	for _, row := range rows {
@@ -111,8 +111,8 @@ func WithoutEmpty(rows [][]string) [][]string {
 	return kept
 }
 
-// Time formats a time in UTC with the suffix Z (ISO 8601), or returns "" for the zero time. Nodes and workstations may
-// be in different time zones, and users compare netdra's output with the logs on nodes.
+// Time formats a time in UTC with the suffix Z (ISO 8601), or returns "" for the zero time. It uses UTC because nodes
+// and workstations may be in different time zones, and users compare netdra's output with the logs on nodes.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -120,7 +120,8 @@ func Time(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// Clock formats the time of day in UTC with milliseconds. The column or line must state that the time is in UTC.
+// Clock formats the time of day in UTC with milliseconds. The result has no suffix, so the column or line must state
+// that the time is in UTC.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // Encode writes a result as JSON or YAML.
@@ -136,8 +137,8 @@ func Encode(w io.Writer, form string, result any) error {
 	return err
 }
 
-// Printer writes text for people. It ignores write errors, because a run must not depend on whether its output can be
-// read. It is not safe for concurrent use.
+// Printer writes text for people. It ignores write errors, because the success of a run must not depend on whether its
+// output can be written. It is not safe for concurrent use.
 type Printer struct {
 	W       io.Writer
 	Colours bool
@@ -148,7 +149,7 @@ func New(w io.Writer) *Printer {
 	return &Printer{W: w, Colours: IsTerminal(w) && os.Getenv("NO_COLOR") == ""}
 }
 
-// IsTerminal reports whether w is a terminal that can move its cursor.
+// IsTerminal reports whether w is a terminal that supports moving the cursor.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
@@ -163,9 +164,9 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// Sanitize replaces characters that control the terminal or change the text direction, because plugin messages and link
-// names are untrusted. If colours is true, it keeps the printer's own color sequences. It keeps line feeds and tabs,
-// but not carriage returns, which could overwrite text. Invalid UTF-8 becomes U+FFFD.
+// Sanitize replaces characters that control the terminal or change the text direction, because messages from plugins
+// and names of links are untrusted. If colours is true, it keeps the printer's own color sequences. It keeps line feeds
+// and tabs, but not carriage returns, with which text could overwrite other text. Invalid UTF-8 becomes U+FFFD.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
 	for text != "" {
@@ -184,7 +185,7 @@ func Sanitize(text string, colours bool) string {
 	return cleaned.String()
 }
 
-// leadingColour returns the printer's color sequence at the beginning of a text, or "".
+// leadingColour returns the printer's color sequence at the beginning of text, or "".
 func leadingColour(text string) string {
 	for _, sequence := range []string{Green, Red, Yellow, Dim, plain} {
 		if strings.HasPrefix(text, sequence) {
@@ -194,7 +195,7 @@ func leadingColour(text string) string {
 	return ""
 }
 
-// Colour returns text in the given color if the printer uses colors.
+// Colour returns text in the given color, or unchanged if the printer does not use colors.
 func (p *Printer) Colour(colour, text string) string {
 	if !p.Colours {
 		return text
@@ -207,13 +208,13 @@ func (p *Printer) Printf(format string, arguments ...any) { p.line(fmt.Sprintf(f
 
 func (p *Printer) line(text string) { _, _ = fmt.Fprintln(p.W, Sanitize(text, p.Colours)) }
 
-// Good writes a line that reports a success.
+// Good writes a line that reports success.
 func (p *Printer) Good(format string, arguments ...any) { p.mark(Green, "✓", format, arguments...) }
 
-// Bad writes a line that reports a failure.
+// Bad writes a line that reports failure.
 func (p *Printer) Bad(format string, arguments ...any) { p.mark(Red, "✗", format, arguments...) }
 
-// Warn writes a line that the user should notice.
+// Warn writes a line that should get the user's attention.
 func (p *Printer) Warn(format string, arguments ...any) { p.mark(Yellow, "!", format, arguments...) }
 
 func (p *Printer) mark(colour, mark, format string, arguments ...any) {
@@ -225,7 +226,7 @@ func (p *Printer) Section(title string) {
 	p.Printf("\n%s", p.Colour(Dim, title))
 }
 
-// Table writes rows in columns; the first row is the heading.
+// Table writes rows in aligned columns. The first row is the heading.
 func (p *Printer) Table(rows [][]string) {
 	writer := tabwriter.NewWriter(p.W, 0, 0, 2, ' ', 0)
 	oneLine := strings.NewReplacer("\n", " ", "\t", " ")
@@ -253,7 +254,7 @@ func Indent(text string, spaces int) string {
 	return margin + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+margin)
 }
 
-// Plural returns a number followed by a noun.
+// Plural returns a number followed by a noun in the singular or plural.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -261,7 +262,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// WithDetails appends the non-empty details to a text in parentheses.
+// WithDetails appends the nonempty details to text, in parentheses.
 func WithDetails(text string, details ...string) string {
 	details = slices.DeleteFunc(slices.Clone(details), func(detail string) bool { return detail == "" })
 	if len(details) == 0 {
@@ -270,7 +271,7 @@ func WithDetails(text string, details ...string) string {
 	return fmt.Sprintf("%s (%s)", text, strings.Join(details, ", "))
 }
 
-// StepTitle returns a step's name, with an index for additional instances.
+// StepTitle returns the name of a step. For additional instances of a topology, it appends the index of the instance.
 func StepTitle(step string, instance int) string {
 	if instance == 0 {
 		return step
@@ -287,7 +288,7 @@ func PrettyJSON(data []byte) string {
 	return out.String()
 }
 
-// Show writes a result in the given form: either encoded, or as text that the function prints.
+// Show writes a result in the given form. For the text form, it calls text; otherwise, it encodes the result.
 func Show(w io.Writer, form string, result any, text func(*Printer)) error {
 	if form != FormText {
 		return Encode(w, form, result)
@@ -296,7 +297,7 @@ func Show(w io.Writer, form string, result any, text func(*Printer)) error {
 	return nil
 }
 
-// Save writes a result that is not intended for terminals to a file, or to standard output if path is empty.
+// Save writes a result that is not intended for a terminal to a file, or to standard output if path is empty.
 func Save(streams Streams, path string, data []byte) error {
 	if path == "" {
 		if IsTerminal(streams.Out) {
@@ -313,14 +314,14 @@ func Save(streams Streams, path string, data []byte) error {
 	return nil
 }
 
-// ErrTerminal returns the error for a result that a terminal cannot show.
+// ErrTerminal returns the error for a result that cannot be shown on a terminal.
 func ErrTerminal() error {
 	return errors.New("cannot show the result in a terminal; name a file with --file")
 }
 
-// replaceFile replaces a file atomically. The file has mode 0600, since it contains the names of pods and claims.
-// Special files are not replaced, because root could otherwise replace /dev/null. The name of the temporary file is
-// random, so other users of the directory cannot create it first.
+// replaceFile replaces a file atomically. The file gets mode 0600, because it contains the names of pods and claims.
+// Special files are not replaced; otherwise, root could replace /dev/null. The name of the temporary file is random, so
+// that other users of the directory cannot create the file first.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it exists and is not a regular file")

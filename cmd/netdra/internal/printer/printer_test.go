@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Colors are only used on terminals that support them, and not if NO_COLOR is set (https://no-color.org).
+// Colors are used only on terminals that support them, and never if NO_COLOR is set (https://no-color.org).
 func TestColoursOnTerminals(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
