@@ -21,7 +21,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// ExplainOptions are the options of "netdra explain".
+// ExplainOptions are the flags of "netdra explain".
 type ExplainOptions struct {
 	Inputs
 	Form string
@@ -41,8 +41,8 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	return exit.Check(printer.Show(streams.Out, f.Form, explained, explained.print), !explained.usable())
 }
 
-// Device returns a published device as "netdra devices" shows it; nil if the driver was not queried or does not publish
-// it.
+// Device returns a published device in the form shown by "netdra devices"; nil if the driver was not queried or does
+// not publish the device.
 func (s *Snapshot) Device(pool, name string) *nodeclient.Device {
 	for i := range s.Devices {
 		if s.Devices[i].Pool == pool && s.Devices[i].Name == name {
@@ -52,7 +52,7 @@ func (s *Snapshot) Device(pool, name string) *nodeclient.Device {
 	return nil
 }
 
-// heldBy returns the claims that hold a published device; nil if the driver was not queried.
+// heldBy returns the names of the claims that hold a published device; nil if the driver was not queried.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -73,14 +73,14 @@ type Explanation struct {
 	PCIAddress string              `json:"pciAddress,omitempty"`
 	RDMA       *ExplainedRDMA      `json:"rdma,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
-	// Live reports whether the node's driver was queried, which means that the devices' holders are known.
+	// Live reports whether the node's driver was queried. If it was, the holders of the devices are known.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
 	Problems []string           `json:"problems,omitempty"`
 }
 
-// ExplainedRDMA is a device's RDMA information; see discovery.Device.
+// ExplainedRDMA describes a device's RDMA capabilities; see discovery.Device.
 type ExplainedRDMA struct {
 	Devices   []string `json:"devices"`
 	LinkLayer string   `json:"linkLayer,omitempty"`
@@ -94,7 +94,7 @@ func explainRDMA(d *discovery.Device) *ExplainedRDMA {
 	return &ExplainedRDMA{Devices: append([]string{}, d.RDMADevices...), LinkLayer: d.RDMALinkLayer, Netns: d.RDMANetns}
 }
 
-// ExplainedEntry describes one of the names under which the device is published.
+// ExplainedEntry describes one of the entries under which a device is published.
 type ExplainedEntry struct {
 	Name     string   `json:"name"`
 	Pool     string   `json:"pool"`
@@ -103,39 +103,40 @@ type ExplainedEntry struct {
 	Capacity string   `json:"capacity,omitempty"`
 	Consumes string   `json:"consumes,omitempty"`
 	Policy   string   `json:"policy"`
-	// Attributes are the attributes that the policy adds, sorted by name.
+	// Attributes are the attributes added by the policy, followed by those from attribute files on the node.
 	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
-	// HeldBy are claims, as namespace/name.
+	// HeldBy lists the claims that hold the device, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as in "netdra devices"; otherwise empty.
 	State string `json:"state,omitempty"`
-	// NoPlugin is the reason why none of the entry's plugins works on the node. It is empty if one does, or if the
-	// entry is for a link's bandwidth, which needs no plugin.
+	// NoPlugin is the reason why no plugin of the entry works on the node. It is empty if one of them works, or if the
+	// entry represents a link's bandwidth, which needs no plugin.
 	NoPlugin string `json:"noPlugin,omitempty"`
-	// Device is the entry as "netdra devices" shows it; nil if the driver was not queried.
+	// Device is the entry in the form shown by "netdra devices"; nil if the driver was not queried.
 	Device *nodeclient.Device `json:"-"`
 }
 
-// ExplainedAttribute is an attribute that a policy adds.
+// ExplainedAttribute is an attribute added by a policy or by an attribute file on the node.
 type ExplainedAttribute struct {
 	Name string `json:"name"`
 	// Value is the value in YAML syntax; empty if the device does not have the attribute.
 	Value string `json:"value,omitempty"`
-	// Source is the field in the policy's exposure that defines the attribute.
+	// Source is the field in the policy's exposure that defines the attribute, or a reference to the node's attribute
+	// files.
 	Source string `json:"source"`
 	// Absent is the reason why the device does not have the attribute.
 	Absent string `json:"absent,omitempty"`
 }
 
-// ExplainedOutcome is one policy's outcome for the device.
+// ExplainedOutcome is the outcome of one policy for the device.
 type ExplainedOutcome struct {
 	Policy  string `json:"policy"`
 	Outcome string `json:"outcome"`
 	Why     string `json:"why,omitempty"`
 }
 
-// Explain returns the reasons why a device is or is not offered. Problems that are not related to a device belong to a
-// policy; they are included if any of the device's entries comes from that policy.
+// Explain returns the reasons why a device is or is not offered. A problem that is not related to any device is related
+// to a policy; it is included if that policy produced any of the device's entries.
 func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
 		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device),
@@ -158,7 +159,7 @@ func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
 			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
-		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // already printed as a reason
+		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // these are already printed as reasons
 			return r.Policy == problem.Policy && r.Message == problem.Message
 		})
 		if !isReason && (problem.Device == e.Device || ofPolicy) {
@@ -191,7 +192,7 @@ func (s *Snapshot) noDevice(name string) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// entry describes one of a device's entries, with the same values as "netdra slices".
+// entry describes one of a device's entries, using the same values as "netdra slices".
 func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 	row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3],
@@ -208,7 +209,7 @@ func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 	return e
 }
 
-// withdrawn returns entries, except those in known, that no policy offers but that claims still hold.
+// withdrawn returns the entries that no policy offers but that claims still hold, except those in known.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
 	for i := range s.Devices {
 		device := &s.Devices[i]
@@ -234,7 +235,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy returns the reason why no class can select any of the entries. It requires at least one entry.
+// unusableBy returns the reason why no class can select any of the entries. There must be at least one entry.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {
@@ -296,11 +297,11 @@ func (e *Explanation) print(out *printer.Printer) {
 	out.Table(rows)
 }
 
-// fewestFolded is how many policies must lack an effect for the same reason before they are folded into one row.
+// fewestFolded is the minimum number of policies without effect for the same reason that are folded into one row.
 const fewestFolded = 3
 
-// Folded returns the policies' outcomes, with a single row for policies that have no effect for the same reason. On a
-// node with many policies, most policies apply to other nodes or devices and would obscure the relevant ones.
+// Folded returns the outcomes of all policies, with a single row for policies that have no effect for the same reason.
+// If a node has many policies, most of them apply to other nodes or devices and would obscure the relevant ones.
 func (e *Explanation) Folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)
@@ -332,7 +333,7 @@ func (e *Explanation) HiddenBy() string {
 		switch outcome.Outcome {
 		case string(policy.Excludes):
 			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, outcome.Outcome, outcome.Why)
-		case string(policy.Failed): // the reason is long, and is already in the policy table
+		case string(policy.Failed): // the reason is long and already in the policy table
 			return fmt.Sprintf("policy %s failed, which hides it; see below", outcome.Policy)
 		}
 	}
@@ -342,7 +343,8 @@ func (e *Explanation) HiddenBy() string {
 	return "no policy matches it"
 }
 
-// explainAttributes returns the attributes that an entry's policy adds, followed by those from files on the node.
+// explainAttributes returns the attributes added by an entry's policy, followed by those from attribute files on the
+// node.
 func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	var explained []ExplainedAttribute
 	for _, source := range entry.Persona.AttributeSources {
@@ -361,8 +363,8 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	return explained
 }
 
-// attributesText lists the attributes that an entry's policy adds. The order is fixed, because changes are found by
-// comparing these texts.
+// attributesText lists the attributes added by an entry's policy. The order is fixed, because texts are compared to
+// find changes.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {
@@ -371,7 +373,7 @@ func attributesText(entry *draslices.Entry) string {
 	return strings.Join(all, " ")
 }
 
-// attributeText returns the value in YAML syntax. It distinguishes between "7" and 7, because constraints do.
+// attributeText returns a value in YAML syntax. It distinguishes between "7" and 7, as constraints do.
 func attributeText(value resourceapi.DeviceAttribute) string {
 	switch {
 	case value.StringValue != nil:
@@ -386,8 +388,8 @@ func attributeText(value resourceapi.DeviceAttribute) string {
 	return "a list"
 }
 
-// printAttributes prints the attributes that the entries' policies add; if there are none, it prints nothing. Entries
-// from the same policy have the same attributes.
+// printAttributes prints the entries' attributes from policies and attribute files; if there are none, it prints
+// nothing. Entries from the same policy have the same attributes.
 func (e *Explanation) printAttributes(out *printer.Printer) {
 	rows := [][]string{{"ATTRIBUTE", "VALUE", "POLICY", "FROM"}}
 	seen := map[string]bool{}

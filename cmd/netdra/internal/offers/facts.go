@@ -47,9 +47,10 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording to read the facts from. This machine is also read through a recording, so that
-// --record prints the data that it writes, and the author of a bug report can see which information the recording
-// discloses. Without --record, no data leaves the machine, so policies are evaluated with the real addresses.
+// openSource returns the recording from which to read the facts. Facts about this machine are also read through a
+// recording, so that --record prints exactly the data that it writes. This allows the author of a bug report to see
+// which information the recording discloses. Without --record, no data leaves the machine, so policies are evaluated
+// with the real addresses.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording("--from", f.Recording)
@@ -66,7 +67,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// openRecording opens a recording. Its error includes the flag and the directory.
+// openRecording opens a recording. Errors include the flag and the directory.
 func openRecording(flag, dir string) (discovery.Recording, error) {
 	recording, err := discovery.OpenRecording(os.DirFS(dir))
 	if err != nil {
@@ -86,7 +87,7 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	}
 }
 
-// FactsColumns returns the columns for the facts table. Orphans only have the address of their physical function.
+// FactsColumns returns the columns of the facts table. Orphans only have the address of their physical function.
 func FactsColumns() []printer.Column[discovery.Device] {
 	type device = discovery.Device
 	return []printer.Column[device]{
@@ -128,7 +129,7 @@ func index(n int) string {
 	return strconv.Itoa(n)
 }
 
-// notes returns facts that only a few devices have.
+// notes returns the facts that apply to only a few devices.
 func notes(d *discovery.Device) []string {
 	var notes []string
 	for _, note := range []struct {

@@ -28,26 +28,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// Inputs selects the machine and the policies. All commands about offers share these flags.
+// Inputs selects the machine and the policies. Its flags are the same for all commands about offers.
 //
-// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver is queried,
-// or all plugins are assumed to be installed. An empty Recording means this machine. An empty Node means the name of
-// the machine, the recording or the driver's node.
+// Nil and empty values have different meanings. If Addresses, Labels or Plugins is nil, the flag is not set: the driver
+// is queried, or all plugins are assumed to be installed. If Recording is empty, the machine is this machine. If Node
+// is empty, the name is that of the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
-	// RecordingFlag is the flag for Recording, for use in messages; --from if empty.
+	// RecordingFlag is the name of the flag for Recording, as used in messages. If it is empty, the name is --from.
 	RecordingFlag string
 	Labels        map[string]string
 	Features      draslices.Features
 	Addresses     []netip.Addr
-	// Socket is the socket of this node's driver.
+	// Socket is the path of the socket of this node's driver.
 	Socket string
-	// attributes are this node's attribute files, from the driver.
+	// attributes are the attribute files on this node, as reported by the driver.
 	attributes []nodeattributes.File
 }
 
-// Snapshot is a machine's state together with the result of applying a set of policies to the machine.
+// Snapshot is the state of a machine and the result of applying a set of policies to the machine.
 type Snapshot struct {
 	Node     policy.Node
 	Facts    discovery.Facts
@@ -55,18 +55,17 @@ type Snapshot struct {
 	Policies []policyapi.DeviceExposurePolicy
 	Decision policy.Decision
 	Result   draslices.Result
-	// Answers contains the driver's answers. It is nil if the driver was not queried, in which case holders are
-	// unknown.
+	// Answers contains the driver's answers. It is nil if the driver was not queried; holders are then unknown.
 	Answers *nodestate.Answers
-	// Devices are the devices that the driver publishes.
+	// Devices are the devices published by the driver.
 	Devices []nodeclient.Device
-	// published contains the entries in Result in the form in which they appear in ResourceSlices.
+	// published contains the entries in Result in the form that they have in ResourceSlices.
 	published map[draslices.EntryID]upcoming.Device
 }
 
-// Read reads the policies from files. Without files, it reads all inputs from this node's driver; more contains
-// additional paths in the driver's API. The two sources are never mixed: with files, the result is hypothetical;
-// without files, it is the current state.
+// Read reads the policies from files. Without files, it reads all inputs from this node's driver; more lists additional
+// paths to read from the driver's API. The two sources are never mixed: with files, the result is hypothetical; without
+// files, it is the current state.
 func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
 	error) {
 	switch {
@@ -90,8 +89,9 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 	return s, err
 }
 
-// Build resolves policies for the machine. It prints a warning if information about the node is missing. Answers stays
-// nil even if the driver was queried about the node, because the driver uses other policies to publish devices.
+// Build resolves policies for the machine. It prints a warning if information about the node is missing. Even if the
+// driver was queried for that information, Answers stays nil, because the devices that the driver publishes depend on
+// other policies.
 func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
 	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
@@ -101,9 +101,9 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 	return f.resolve(deps, facts, policies, nil)
 }
 
-// readDriver queries this node's driver, and discovers the devices on the node. For devices that are in pods, it uses
-// the state from when their claims were prepared. It discovers the facts instead of reading them from the driver, so
-// netdra must run in the node's network namespace with the driver's privileges.
+// readDriver queries this node's driver and discovers the devices on the node. Devices in pods are included with the
+// state that they had when their claims were prepared. The facts are discovered rather than read from the driver, so
+// netdra must run in the node's network namespace and with the driver's privileges.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
 	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
 		nodeapi.PathSandboxes)
@@ -122,7 +122,8 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	return f.ofDriver(answers).resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
-// ofDriver returns a copy of f with the node's name, labels and plugins from the driver's answers, if there are any.
+// ofDriver returns a copy of f with the node's name, labels and plugins from the driver's answers. If answers is nil,
+// the copy is unchanged.
 func (f *Inputs) ofDriver(answers *nodestate.Answers) *Inputs {
 	inputs := *f
 	if answers != nil {
@@ -134,7 +135,7 @@ func (f *Inputs) ofDriver(answers *nodestate.Answers) *Inputs {
 	return &inputs
 }
 
-// addPublished adds published devices that discovery does not find because they are in pods.
+// addPublished adds published devices that cannot be discovered because they are in pods.
 func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
@@ -148,7 +149,7 @@ func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.
 	return facts
 }
 
-// resolve applies the policies to the facts, as the driver does.
+// resolve applies the policies to the facts in the same way as the driver.
 func (f *Inputs) resolve(
 	deps osdeps.Deps, facts discovery.Facts, policies []policyapi.DeviceExposurePolicy, answers *nodestate.Answers,
 ) (*Snapshot, error) {
@@ -179,10 +180,10 @@ func (f *Inputs) resolve(
 	return s, nil
 }
 
-// findUnusable returns, for each CNI plugin that a policy uses but that cannot work on this machine, the reason. The
-// driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in the same
-// way, but without loading modules that are visible on the machine. The kernel of a recorded machine is unknown, as is
-// the local kernel without root privileges.
+// findUnusable returns the CNI plugins that policies use but that cannot work on this machine, with the reason for
+// each. The driver has already checked the plugins in its own policies. For other plugins, findUnusable queries the
+// kernel in the same way, but without loading modules that are available on the machine. It cannot query the kernel of
+// a recorded machine, or the local kernel without root privileges.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {
@@ -235,14 +236,14 @@ func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.P
 	return discovery.Read(ctx, sources)
 }
 
-// driverLimit is the timeout for the driver. The command also works without the driver's answer.
+// driverLimit is the timeout for queries to the driver. The command also works without an answer from the driver.
 const driverLimit = 2 * time.Second
 
-// findNode determines the information about this node that flags do not set. The most important part is the node's
-// addresses: links that have these addresses are infrastructure, which policies never offer.
+// findNode determines the properties of this node that are not set by flags. The most important of these are the node's
+// addresses: links with these addresses are infrastructure, which policies never offer.
 //
-// Flags take precedence over the driver. Without either, the command still works and prints a warning. findNode changes
-// f, so that all later steps use the result.
+// Flags take precedence over the driver. Without either, the command still works and prints a warning. findNode
+// modifies f, so that all later steps use the result.
 func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	if f.Addresses != nil {
 		return
@@ -266,7 +267,7 @@ func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	out.Printf("node %s, addresses %v: from the driver", f.Node, f.Addresses)
 }
 
-// NodeName returns the name of the node. By default, this is the host name in lowercase, as it is for the kubelet.
+// NodeName returns the name of the node. The default is the host name in lowercase, as for the kubelet.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":
@@ -279,8 +280,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	return strings.ToLower(name), err
 }
 
-// features returns the cluster's features and the node's CNI plugins. If --cni-plugin is not set, the node is assumed
-// to have every plugin that the policies use.
+// features returns the features of the cluster and the CNI plugins on the node. If --cni-plugin is not set, it assumes
+// that every plugin used by the policies is installed on the node.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	schemas := cnichain.DefaultSchemas()

@@ -34,10 +34,10 @@ type PoliciesCheck struct {
 	Changes  []Change       `json:"changes"`
 }
 
-// Run prints which devices the policies in files would expose or hide, and the resulting changes.
+// Run prints which devices the policies in files would expose or hide, and the changes that would result.
 //
-// Both snapshots use the same facts, so that a cable that is unplugged in between does not look like a policy's effect.
-// Invalid policies are also included, so that the result shows how nodes would treat them.
+// Both snapshots use the same facts, so that, for example, a cable unplugged in between does not look like the effect
+// of a policy. Invalid policies are included as well, so that the result shows how nodes would treat them.
 func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
 	if len(f.Files) > 0 {
 		return exit.Refusef("cannot use -f; pass the files as arguments: netdra policies test FILE")
@@ -50,7 +50,8 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	// Without flags, both snapshots use the driver's information about the node, so that only the policies differ.
+	// Without flags, both snapshots use the information about the node from the driver, so that only the policies
+	// differ.
 	after, err := f.ofDriver(before.Answers).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
 		before.Answers)
 	if err != nil {
@@ -86,8 +87,8 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// mergePolicies returns the policies that result from applying the given policies to the old ones: a given policy
-// replaces an old one with the same name. If alone is true, it returns only the given policies.
+// mergePolicies returns the policies that would exist after applying the given policies to the old ones: a given policy
+// replaces the old policy with the same name. If alone is true, it returns only the given policies.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -127,7 +128,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		known := len(invalid) > 0 ||
-			slices.Contains(remarks, problem.Message) // already reported, perhaps with a different text
+			slices.Contains(remarks, problem.Message) // already reported, perhaps with different text
 		if problem.Policy == p.Name && !known {
 			e.Problems = append(e.Problems, problem.String())
 		}
@@ -166,7 +167,7 @@ func (e *PolicyEffect) add(s *Snapshot, device string, reason policy.Reason) {
 	}
 }
 
-// whyUnusable returns the reason why no class can select a device that a policy exposes; empty if a class can.
+// whyUnusable returns the reason why no class can select a device exposed by a policy, or "" if a class can select it.
 func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) string {
 	why := "the settings of the policy cannot be published"
 	for i := range s.Result.Entries {
@@ -182,7 +183,8 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 	return why
 }
 
-// misspelt returns messages about CNI plugins in a policy that are missing on the node and probably misspelled.
+// misspelt returns messages about CNI plugins in a policy that are not installed on the node and are probably
+// misspelled.
 func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	var names []string
 	if p.Spec.Exposure != nil {
@@ -236,7 +238,7 @@ func (e *PolicyEffect) print(out *printer.Printer) {
 	}
 	unusable := slices.Clone(e.Unusable)
 	for i := range unusable {
-		// The problems already contain the reason.
+		// The problems that are printed above already contain the reason.
 		if name, _, found := strings.Cut(unusable[i], " ("); found && len(e.Problems) > 0 {
 			unusable[i] = name
 		}
@@ -268,7 +270,7 @@ func (e *PolicyEffect) print(out *printer.Printer) {
 	}
 }
 
-// failsText describes the policy's effect on devices for which its expression fails.
+// failsText describes the policy's effect on devices for which its expression cannot be evaluated.
 func (e *PolicyEffect) failsText() string {
 	if e.Action == string(policyapi.ActionExclude) {
 		return "fails for, and therefore hides,"
@@ -297,28 +299,29 @@ func printChange(out *printer.Printer, c *Change) {
 	}
 }
 
-// PolicyEffect is a policy's effect on a machine. The lists contain device names, because a policy applies to devices
-// rather than entries. The lists are never nil, so that JSON never contains null instead of a list.
+// PolicyEffect is the effect of a policy on a machine. The lists contain device names, because policies apply to
+// devices rather than entries. The lists are never nil, so JSON contains an empty list instead of null.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
 	Action  string   `json:"action"`
 	State   string   `json:"state"`
 	Exposes []string `json:"exposes"`
-	// Unusable lists the exposed devices that no class can select, with the reason for each.
+	// Unusable lists exposed devices that no class can select, with the reason for each.
 	Unusable []string `json:"unusable"`
 	Hides    []string `json:"hides"`
-	// Loses lists the matching devices for which another policy takes precedence, with the reason for each.
+	// Loses lists devices that match the policy but for which another policy takes precedence, with the reason for
+	// each.
 	Loses []string `json:"loses"`
-	// Fails are devices for which evaluation fails; an exclude policy hides them.
+	// Fails lists devices for which evaluation fails. If the policy's action is exclude, these devices are hidden.
 	Fails []string `json:"fails"`
-	// Invalid contains the reasons why the policy would not be accepted, and Problems contains the problems that the
-	// policy causes on this machine. Like Remarks, both fields are only set by "netdra policies test".
+	// Invalid contains the reasons why the API server or the webhook would reject the policy, and Problems contains the
+	// problems that the policy causes on this machine. Like Remarks, both are set only by "netdra policies test".
 	Invalid  []string `json:"invalid,omitempty"`
 	Remarks  []string `json:"remarks,omitempty"`
 	Problems []string `json:"problems,omitempty"`
-	// otherNodes reports whether the policy only applies to other nodes. notEvaluated reports whether nodes would not
-	// evaluate the policy because of its errors. devices is the number of devices on the machine.
+	// otherNodes is true if the policy applies only to other nodes. notEvaluated is true if nodes do not evaluate the
+	// policy because it has errors. devices is the number of devices on the machine.
 	otherNodes, notEvaluated bool
 	devices                  int
 }
@@ -333,8 +336,8 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns the effects of the named policies on the driver's node, or the effects of all policies if no
-// names are given.
+// PolicyEffects returns the effects of the named policies on the driver's node. If no names are given, it returns the
+// effects of all policies.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {
@@ -385,7 +388,7 @@ func (e *PolicyEffect) matches() bool {
 	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses) > 0
 }
 
-// EffectColumns returns the columns for a policy table.
+// EffectColumns returns the columns of a policy table.
 func EffectColumns() []printer.Column[PolicyEffect] {
 	count := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
 		return printer.Column[PolicyEffect]{Title: title,
@@ -412,7 +415,7 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 	}
 }
 
-// WarnOfUnusable prints a warning for exposed devices that no class can select. node is the name of the node, or empty
+// WarnOfUnusable prints a warning about exposed devices that no class can select. node is the name of the node; empty
 // for this node.
 func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	if node != "" {
@@ -426,8 +429,8 @@ func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	}
 }
 
-// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes that answered. It is not a
-// problem if an exclude policy selects no device.
+// WarnOfIdle prints a warning about expose policies that select no device on any of the nodes that answered. For
+// exclude policies, selecting no device is not a problem.
 func WarnOfIdle(out *printer.Printer, effects []PolicyEffect) {
 	selecting := map[string]bool{}
 	for i := range effects {

@@ -2,8 +2,8 @@ package offers
 
 import "testing"
 
-// A policy that fails for devices and matches none, a policy that is false for all devices, and a policy that has an
-// effect have different states.
+// Three kinds of policies have different states: those that fail on some devices and match none, those that are false
+// for all devices, and those that have an effect.
 func TestStatesOfPolicies(t *testing.T) {
 	for want, tested := range map[string]PolicyEffect{
 		effectNoMatch:    {},

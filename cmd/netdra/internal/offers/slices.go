@@ -24,14 +24,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// Output forms for slices.
+// Output forms of slices.
 const (
 	SlicesCounters = "counters"
 	slicesKEP5941  = "kep5941"
 	slicesMixins   = "mixins"
 )
 
-// SliceForms returns the values of --form.
+// SliceForms returns the possible values of --form.
 func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slicesMixins} }
 
 // SlicesOptions are the flags of "netdra slices".
@@ -45,7 +45,7 @@ type SlicesOptions struct {
 // anyNode is the placeholder for the node name in templates. It is not a valid node name.
 const anyNode = "NODE"
 
-// Run prints the ResourceSlices that the machine would publish.
+// Run prints the ResourceSlices that would be published for the machine.
 func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if !slices.Contains(SliceForms(), f.Form) {
 		return fmt.Errorf("cannot use --form %q; use %s", f.Form, strings.Join(SliceForms(), ", "))
@@ -104,7 +104,7 @@ type sliceSpec struct {
 	upcoming.Slice `json:",inline"`
 }
 
-// sliceObjects returns the slices as they would be sent to the API server, sorted by pool.
+// sliceObjects returns the slices in the form in which they would be sent to the API server, sorted by pool.
 func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	objects := []sliceObject{}
 	for _, pool := range slices.Sorted(maps.Keys(node.Pools)) {
@@ -123,9 +123,10 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	return objects
 }
 
-// printDocuments writes each slice as a YAML document, preceded by a comment with its pool and number.
+// printDocuments writes each slice as a YAML document, preceded by a comment with the name of the pool and the slice's
+// number.
 func printDocuments(w io.Writer, objects []sliceObject) error {
-	number := map[string]int{} // the slice's number in its pool
+	number := map[string]int{} // the number of the slice in its pool
 	for i := range objects {
 		data, err := json.Marshal(objects[i])
 		if err == nil {
@@ -178,7 +179,7 @@ func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 	return nil
 }
 
-// sliceRow returns a device's row in the table. Missing values are "-".
+// sliceRow returns the table row for a device. Missing values are shown as "-".
 func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 	var consumes []string
 	for _, c := range d.ConsumesCounters {
@@ -188,7 +189,8 @@ func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 		cmp.Or(capacityText(d.Capacity), "-"), cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
-// capacityText formats a device's capacities without the driver's domain. It includes each capacity's default request.
+// capacityText formats the capacities of a device, omitting the driver's domain from their names. For each capacity, it
+// includes the default request.
 func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(capacity)) {
@@ -219,7 +221,7 @@ func consumption(c upcoming.Consumption) string {
 	return strings.Join(texts, " ")
 }
 
-// printHidden prints problems, and the reasons why devices are not published.
+// printHidden prints problems, and the reasons why devices are not offered.
 func printHidden(out *printer.Printer, decision policy.Decision, problems []policy.Problem) {
 	for _, problem := range slices.Concat(decision.Problems, problems) {
 		out.Warn("%s", problem)
@@ -231,7 +233,8 @@ func printHidden(out *printer.Printer, decision policy.Decision, problems []poli
 	}
 }
 
-// hiddenBy returns why a device is not offered. It refers to problems that have already been printed.
+// hiddenBy returns the reason why a device is not offered. If a problem that has already been printed is the reason, it
+// refers to that problem.
 func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Failed && slices.ContainsFunc(problems, func(p policy.Problem) bool {
@@ -246,7 +249,7 @@ func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	return "no policy matches it"
 }
 
-// checkTemplate rejects flags that cannot be combined with a template.
+// checkTemplate rejects flags that cannot be combined with --template.
 func (f *SlicesOptions) checkTemplate() error {
 	switch {
 	case !f.Template:
@@ -259,7 +262,7 @@ func (f *SlicesOptions) checkTemplate() error {
 	return nil
 }
 
-// withoutIdentity returns a copy without the attributes that differ between machines of the same kind.
+// withoutIdentity returns a copy of result without the attributes that differ between machines of the same kind.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()
@@ -281,7 +284,7 @@ func withoutIdentity(result draslices.Result) draslices.Result {
 	return result
 }
 
-// forAnyNode renames the node's pools after anyNode.
+// forAnyNode replaces the node name in pool names with anyNode.
 func forAnyNode(node upcoming.Node, name string) upcoming.Node {
 	rename := func(pool string) string { return anyNode + strings.TrimPrefix(pool, name) }
 	pools := map[string][]upcoming.Slice{}
@@ -295,7 +298,7 @@ func forAnyNode(node upcoming.Node, name string) upcoming.Node {
 	return node
 }
 
-// Offer describes one published device. All fields are comparable; a difference in any field is a change.
+// Offer describes one published device. All fields are comparable, and a difference in any of them is a change.
 type Offer struct {
 	Pool     string `json:"pool"`
 	Name     string `json:"name"`
@@ -304,7 +307,7 @@ type Offer struct {
 	Plugins  string `json:"plugins"`
 	Capacity string `json:"capacity,omitempty"`
 	Consumes string `json:"consumes,omitempty"`
-	// Attributes are the attributes that the policy adds, sorted by name.
+	// Attributes are the attributes added by the policy, sorted by name.
 	Attributes string `json:"attributes,omitempty"`
 }
 
@@ -315,16 +318,16 @@ const (
 	Changed = "changed"
 )
 
-// Change is the difference between two sets of policies for one device.
+// Change is the effect on one device of replacing one set of policies with another.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Fields are the fields that differ, if the device is offered both before and after the change.
+	// Fields are the fields that differ. They are set if the device is offered both before and after the change.
 	Fields []Field `json:"fields,omitempty"`
 	// Offer is the added or removed device.
 	Offer *Offer `json:"offer,omitempty"`
-	// HeldBy are the claims that hold the device, as namespace/name.
+	// HeldBy lists the claims that hold the device, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
 }
 
@@ -335,8 +338,8 @@ type Field struct {
 	After  string `json:"after"`
 }
 
-// Compare returns the changes, sorted by pool and name. Pool and name identify a device, so a renamed device is listed
-// as removed and added.
+// Compare returns the changes, sorted by pool and name. A device is identified by its pool and name, so a renamed
+// device is listed as removed and added.
 func Compare(before, after []Offer) []Change {
 	changes := []Change{}
 	for i := range before {
