@@ -159,7 +159,7 @@ func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
 			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
-		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // these are already printed as reasons
+		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // printed as reasons
 			return r.Policy == problem.Policy && r.Message == problem.Message
 		})
 		if !isReason && (problem.Device == e.Device || ofPolicy) {
