@@ -1,2 +1,2 @@
-// Package osdeps combines everything on the machine that the commands depend on into one value, which tests replace.
+// Package osdeps combines all of the commands' dependencies on the machine into one value, which tests replace.
 package osdeps

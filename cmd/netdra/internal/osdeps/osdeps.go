@@ -24,8 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// PluginRunner runs CNI plugins, and waits for plugins that an earlier process started. [executor.PluginExec]
-// implements it.
+// PluginRunner runs CNI plugins, and waits for plugins started by an earlier process. [executor.PluginExec] implements
+// it.
 type PluginRunner interface {
 	executor.Exec
 	AwaitEarlier(ctx context.Context, limit time.Duration) error
@@ -33,41 +33,44 @@ type PluginRunner interface {
 
 // Deps contains everything on the machine that the commands depend on.
 type Deps struct {
-	// Plugins returns a runner that holds the lock file while a plugin runs. If lock is empty, there is no lock.
+	// Plugins returns a runner that holds a lock on the file while a plugin is running. If lock is empty, no lock is
+	// used.
 	Plugins func(lock string) PluginRunner
-	// PluginDirs are the directories with the driver's own CNI plugins. They are searched after the user's directories.
+	// PluginDirs are the directories that contain the driver's own CNI plugins. They are searched after the directories
+	// given by the user.
 	PluginDirs []string
 	Host       host.Host
 	Clock      clock.WithDelayedExecution
-	// Facts discovers the machine's network devices. addresses are the node's addresses in the cluster.
+	// Facts discovers the machine's network devices. addresses are the addresses with which the node is known in the
+	// cluster.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
-	// Inspect reads a network namespace; an empty path means the machine's own namespace.
+	// Inspect reads the state of a network namespace. If netns is empty, it reads the machine's own namespace.
 	Inspect func(netns string) (view.View, error)
-	// Hold keeps a namespace alive, and returns a path to it that is valid until release.
+	// Hold keeps a namespace alive, and returns a path to it that is valid until release is called.
 	Hold func(netns string) (path string, release func(), err error)
-	// MakeNamespace creates a network namespace and mounts it at the path.
+	// MakeNamespace creates a network namespace and mounts it at path.
 	MakeNamespace func(path string) error
-	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. If
-	// MissingLinkTypes is nil, the kernel supports all link types.
+	// MissingLinkTypes returns those link types that the kernel does not support. It may load kernel modules. If the
+	// function is nil, all link types are considered supported.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// UnavailableLinkTypes is like MissingLinkTypes, but it does not load modules that it finds on disk: a type with
-	// such a module is available.
+	// UnavailableLinkTypes is like MissingLinkTypes, but does not load modules that exist on disk; a type with such a
+	// module is considered available.
 	UnavailableLinkTypes func(linkTypes []string) ([]string, error)
 	// IsHostNamespace reports whether a path refers to the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
-	// NewRunID returns a name for a run. The name is unique on the machine, and is valid as a CNI container ID and file
-	// name.
+	// NewRunID returns a name for a run that is unique on the machine and valid both as a CNI container ID and as a
+	// file name.
 	NewRunID func() string
-	// CheckPrivilege returns an error if the process is not permitted to change the machine's network.
+	// CheckPrivilege returns an error if the process does not have the privileges to change the machine's network.
 	CheckPrivilege func() error
 	Hostname       func() (string, error)
 	// NetnsDir is the directory that contains named network namespaces.
 	NetnsDir string
-	// Cluster connects to a cluster.
+	// Cluster connects to a Kubernetes cluster.
 	Cluster func(remote.Access) (*remote.Cluster, error)
 }
 
-// Linux returns the dependencies for the machine that netdra runs on.
+// Linux returns the dependencies for the machine on which netdra runs.
 func Linux() Deps {
 	return Deps{
 		Plugins:              func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
@@ -89,10 +92,10 @@ func Linux() Deps {
 	}
 }
 
-// pluginDirs returns the directories with the driver's own CNI plugins: first the directory cni next to this program,
-// which "make build" creates, then the directory where the driver installs them on a node. Plugins that were built with
-// this program take precedence. The subdirectory is necessary because a bin directory may contain other programs with
-// the same name as a plugin, such as bridge.
+// pluginDirs returns the directories that contain the driver's own CNI plugins: first the directory cni next to this
+// program, which "make build" creates, then the directory where the driver installs the plugins on a node. Plugins
+// built together with this program take precedence. They are in a subdirectory because a bin directory may contain
+// unrelated programs with the same name as a plugin, such as bridge.
 func pluginDirs() []string {
 	var dirs []string
 	if program, err := os.Executable(); err == nil {
@@ -101,7 +104,8 @@ func pluginDirs() []string {
 	return append(dirs, nodeapi.HelperDir(nodeapi.DefaultPluginDir))
 }
 
-// ReadFacts discovers the machine's devices. Links with one of the addresses belong to the node's infrastructure.
+// ReadFacts discovers the machine's devices. Links with any of the given addresses are considered infrastructure of the
+// node.
 func ReadFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 	sources, err := discovery.Host()
 	if err != nil {
@@ -119,14 +123,14 @@ func checkPrivilege() error {
 	return nil
 }
 
-// isHostNamespace compares nsfs files, which are identical if and only if the namespaces are.
+// isHostNamespace compares nsfs files, which are the same file if and only if the namespaces are the same.
 func isHostNamespace(path string) bool {
 	given, givenErr := os.Stat(path)
 	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self refers to the main thread
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace creates a namespace and sets its loopback interface up, as in a pod's namespace.
+// makeNamespace creates a namespace and brings up its loopback interface, as in a pod's namespace.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err
