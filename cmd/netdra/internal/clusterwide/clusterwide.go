@@ -1,9 +1,10 @@
-// Package clusterwide prints the answers from the drivers on several nodes.
+// Package clusterwide prints answers from the drivers on several nodes.
 //
 // The rule of this package: it queries nodes only through [remote], which returns the JSON output of netdra commands.
 //
-// The answers are decoded into the types of the command that runs on the node. These types are therefore an interface
-// between netdra versions: fields may be added, but the meaning of existing fields must not change.
+// The answers are decoded into the types used by the command that runs on the node. These types are therefore an
+// interface between different versions of netdra: fields may be added, but the meaning of existing fields must not
+// change.
 package clusterwide
 
 import (
@@ -20,13 +21,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// onNode is an item from an answer, with the node that it came from.
+// onNode is an item from a node's answer, together with the node.
 type onNode[T any] struct {
 	node string
 	item T
 }
 
-// MarshalJSON encodes the item with an additional field for the node. The item must be encoded as an object that has at
+// MarshalJSON encodes the item with an additional field for the node. The item must be encoded as an object with at
 // least one field.
 func (o onNode[T]) MarshalJSON() ([]byte, error) {
 	node, nodeErr := json.Marshal(o.node)
@@ -47,7 +48,7 @@ func flatten[T any](answers []remote.Of[[]T]) []onNode[T] {
 	return all
 }
 
-// list prints the items from all nodes as a list. none is the text for an empty list.
+// list prints the items from all nodes as a single list. none is the text printed for an empty list.
 func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T], columns []printer.Column[T],
 	none string) error {
 	all := []printer.Column[onNode[T]]{{Title: "NODE", Value: func(o *onNode[T]) string { return o.node }}}
@@ -58,7 +59,8 @@ func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T],
 	return printer.List(streams.Out, form, flatten(answers), all, none)
 }
 
-// failures prints the errors for nodes that could not be queried. If there are any, the list is incomplete.
+// failures prints the errors for nodes that could not be queried. If there are any, it returns an error, because the
+// list is incomplete.
 func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	code := exit.OK
 	for i := range answers {
@@ -70,7 +72,7 @@ func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	return exit.Status(code)
 }
 
-// ListDevices prints the devices on every node. It returns an error if nodes could not be queried.
+// ListDevices prints the devices on every node. It returns an error if any node could not be queried.
 func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string) error {
 	answers, err := remote.All[[]nodeclient.Device](ctx, cluster, "devices", "--output=json")
 	if err != nil {
@@ -80,9 +82,9 @@ func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.S
 	return cmp.Or(err, failures(streams, answers))
 }
 
-// ListPolicies prints the effects of the named policies on every node, or the effects of all policies if no names are
-// given. It returns an error if any node could not be queried. The double dash prevents policy names from being parsed
-// as flags on the node.
+// ListPolicies prints the effects of the named policies on every node. If no names are given, it prints the effects of
+// all policies. It returns an error if any node could not be queried. The double dash prevents netdra on the node from
+// parsing policy names as flags.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
 	answers, err := remote.All[[]offers.PolicyEffect](ctx, cluster,
@@ -104,7 +106,7 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 	return cmp.Or(err, failures(streams, answers))
 }
 
-// Doctor prints the findings for one node. The error has the exit status of "netdra doctor".
+// Doctor prints the findings for one node. The exit status in the error is the same as for "netdra doctor" on the node.
 func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
 	options *doctor.Options) error {
 	var found []doctor.Finding
@@ -117,7 +119,7 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	}), doctor.Count(found, doctor.Fail) > 0)
 }
 
-// askCluster queries the API server as the caller, because the driver's pods have no kubeconfig.
+// askCluster queries the API server with the caller's permissions, because the driver's pods have no kubeconfig.
 func askCluster(cluster *remote.Cluster) *doctor.Cluster {
 	if cluster.Config == nil {
 		return nil
@@ -125,9 +127,9 @@ func askCluster(cluster *remote.Cluster) *doctor.Cluster {
 	return doctor.QueryCluster(cluster.Config)
 }
 
-// DoctorAll prints the findings for all nodes, with a heading for each node. The error has the worst exit status of
-// "netdra doctor". An unreachable node (2) takes precedence over a node with a fault (1), since it may have worse
-// faults.
+// DoctorAll prints the findings for all nodes, with a heading for each node. The exit status in the error is the worst
+// that "netdra doctor" would return for any node. An unreachable node (2) takes precedence over a node with a fault
+// (1), since it may have worse faults.
 func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
 	answers, err := remote.All[[]doctor.Finding](ctx, cluster, "doctor", "--output=json")
 	if err != nil {
