@@ -22,16 +22,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions select the links that represent allocated devices. Each entry in Devices has the form STEP=LINK or
-// LINK; the entries for a step are assigned to its instances in order. Shared contains step names. If Force is set,
-// links that carry the machine's own traffic are accepted.
+// DeviceOptions select the links that represent allocated devices. Entries in Devices have the form STEP=LINK or LINK;
+// if a step has several entries, they are assigned to the step's instances in order. Shared contains step names. If
+// Force is set, links that carry the machine's own traffic are accepted.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
 	Force   bool
 }
 
-// deviceChoice is a --device flag: a link for a root step.
+// deviceChoice is the value of a --device flag: a link for a root step.
 type deviceChoice struct{ step, link string }
 
 // parse parses the flags. The step may be omitted if only one step uses a device.
@@ -71,10 +71,11 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 }
 
 // bindDevices finds the devices on the machine. losses describes devices whose use would disrupt the machine's own
-// traffic: a run rejects them, whereas a plan, which changes nothing, only reports them. With --force, losses is empty.
+// traffic. A run returns them as an error, whereas a plan, which changes nothing, only reports them. With --force,
+// losses is empty.
 //
-// The rules are stricter than the driver's. For the driver, an administrator has exposed the device with a policy,
-// while here a user may have mistyped the link's name and would thereby cut off the connection to the machine.
+// The rules are stricter than in the driver. The driver only gets devices that an administrator has exposed with a
+// policy, whereas here, a user who mistypes the name of a link could cut off the connection to the machine.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
@@ -102,7 +103,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 			continue
 		}
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
-		// A bridge is always shared: plugins add ports to it, and no plugin can move it, since the kernel does not
+		// A bridge is always shared: plugins add ports to it, and no plugin can move it, because the kernel does not
 		// allow bridges to leave their namespace (br_dev_setup).
 		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
@@ -124,7 +125,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 	return devices, losses, errors.Join(problems...)
 }
 
-// refuseTwice rejects a link that two instances or steps use if one of them owns it.
+// refuseTwice rejects a link that is used by two steps or instances if either of them uses it exclusively.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -142,7 +143,8 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 }
 
 // findFacts finds a device by PCI address, name, or alternative name. PCI addresses take precedence, because no link
-// can have such a name. Orphans are network functions without a known name; they can only be found by their address.
+// can have such a name. Orphans are network functions whose link name is unknown; they can be found only by PCI
+// address.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
@@ -170,7 +172,7 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 		cmp.Or(strings.Join(names, ", "), "none but the loopback"))
 }
 
-// deviceOf returns the data that the driver would pass to the chain for an allocated device.
+// deviceOf returns the data about an allocated device that the driver would pass to the chain.
 func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Device {
 	return cnichain.Device{
 		Pool: node, Name: cmp.Or(string(facts.Name), string(facts.PCIAddress)), Request: step, CNIs: []string{cniType},
@@ -180,7 +182,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf returns the attributes for {{ device.<attribute> }}, except those that policies add.
+// attributesOf returns the attributes that templates can read as {{ device.<attribute> }}, except those added by
+// policies.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.PublishedWithAbsent(*facts) {
@@ -192,7 +195,7 @@ func attributesOf(facts *discovery.Device) map[string]any {
 	return attributes
 }
 
-// valueOf returns an attribute's value for templates; nil for a version, which templates do not support.
+// valueOf returns the value of an attribute for templates; nil for a version, which templates do not support.
 func valueOf(attribute resourceapi.DeviceAttribute) any {
 	switch {
 	case attribute.StringValue != nil:
@@ -205,9 +208,9 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm describes the connectivity that this machine would lose, or returns "" if no loss is known. A user who
-// is logged in over the network would lose the session. The check is not a guarantee: an application may use a link
-// without leaving a trace in the link's configuration.
+// describeHarm describes how using the device could disrupt this machine's connectivity, or returns "" if there is no
+// known disruption. For example, a user who is logged in over the network could lose the session. The check is not
+// exhaustive: an application may use a link without leaving a trace in the link's configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or is a lower device of the link that does, and a chain may " +
@@ -229,12 +232,13 @@ func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView vie
 	return ""
 }
 
-// describeHolders lists the claims that hold the link and cannot share it with a chain; empty if there are none.
+// describeHolders returns text that lists the claims that hold the link and cannot share it with a chain; empty if
+// there are none.
 func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []nodestate.Claim) string {
 	var holders []string
 	for i := range claims {
 		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
-			// The driver keeps the device's name even while its interface is renamed.
+			// The driver does not change the device's name while its interface is renamed.
 			same := held.Facts.Name == facts.Name ||
 				held.Facts.Interface != "" && held.Facts.Interface == facts.Interface
 			return same && (device.Exclusive || held.Exclusive)
@@ -258,8 +262,9 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines records the state that devices must have once they are back on the host. After DEL, the executor
-// compares each device with its baseline and restores differences (docs/adr/0007-owners-and-baselines.md).
+// takeBaselines records the current state of devices, which they must have again once they are back on the host. After
+// DEL, the executor compares each device with its baseline and reverts any differences
+// (docs/adr/0007-owners-and-baselines.md).
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {
@@ -273,7 +278,7 @@ func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	return errors.Join(problems...)
 }
 
-// findNamespace returns the path of a namespace that is given as a path or name. It rejects the host's own namespace,
+// findNamespace returns the path of a namespace that is specified by path or name. It rejects the host's own namespace,
 // because a chain would rename the machine's links there.
 func findNamespace(m *osdeps.Deps, given string) (string, error) {
 	path := given

@@ -2,11 +2,11 @@
 //
 // topology + links ─plan─► Plan ─RunOptions.Run─► attached ─► undone and verified
 //
-// The rule of this package: the run is recorded in the journal before anything changes, so that another process can
-// undo it. Package cnichain makes all changes to the machine.
+// The rule of this package: every run is recorded in the journal before it changes anything, so that another process
+// can undo it. Package cnichain makes all changes to the machine.
 //
-// A run proceeds in this order, and each item is recorded in the journal before the next starts: the run with the state
-// of the machine; the namespace; each step before its ADD; each undone step; the end, which deletes the run.
+// A run has the following steps, each of which is recorded in the journal before the next one starts: save the run and
+// the state of the machine; create the namespace; run ADD for each step; undo each step; delete the run.
 // [UndoOptions.Run] continues from the point at which a killed process stopped. The journal contains at most one run,
-// since a second run might need resources that the first run still holds.
+// because a second run might need resources that the first one still holds.
 package chainrun

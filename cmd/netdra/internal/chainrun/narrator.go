@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Narrator prints a line for each ADD and DEL of the watched attachment. If Full is set, it also prints every CNI call
-// in full, including secrets, because the reader is the author of the configuration. Narrator is safe for concurrent
-// use, and does not interleave calls.
+// Narrator prints a line for each ADD and DEL in the watched attachment. If Full is set, it also prints every CNI call
+// in full, including secrets; this is safe because the reader is the author of the configuration. Narrator is safe for
+// concurrent use and does not interleave the output for different calls.
 type Narrator struct {
 	Out, Full *printer.Printer
 
@@ -23,7 +23,7 @@ type Narrator struct {
 	watched *executor.Attachment
 }
 
-// watch sets the attachment whose steps are printed; nil for none.
+// watch sets the attachment whose steps are printed. If it is nil, no steps are printed.
 func (n *Narrator) watch(attachment *executor.Attachment) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +56,7 @@ func (n *Narrator) Record(call executor.Call) {
 	mark("%s %-*s  %-*s  %7s", call.Command, width, title, nameWidth, name, printer.Milliseconds(call.Duration))
 }
 
-// fullText returns all data from a call, except for variables that the CNI specification does not define.
+// fullText returns all data about a call, except for variables that are not defined in the CNI specification.
 func fullText(call *executor.Call) string {
 	lines := []string{fmt.Sprintf("--- %s %s, step %s: exit status %d after %s", call.Command,
 		filepath.Base(call.Plugin), printer.StepTitle(call.Step, call.Instance), call.Output.ExitCode,
@@ -80,7 +80,7 @@ func fullText(call *executor.Call) string {
 	return strings.Join(lines, "\n")
 }
 
-// PrintView prints the contents of a namespace.
+// PrintView prints the state of a namespace.
 func PrintView(p *printer.Printer, v view.View) {
 	rows := [][]string{{"INTERFACE", "KIND", "MAC", "MTU", "STATE", "ADDRESSES"}}
 	for i := range v.Interfaces {

@@ -26,8 +26,8 @@ import (
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that cannot work on the
-	// machine.
+	// RunRefuses describes the links that "chain run" would reject without --force, and the plugins that cannot work on
+	// the machine.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`
 }
@@ -38,13 +38,13 @@ type plannedStep struct {
 	Type     string   `json:"type"`
 	After    []string `json:"after,omitempty"`
 	Plugin   string   `json:"plugin"`
-	// CNIVersion is the version of the configuration that the plugin receives.
+	// CNIVersion is the CNI version of the configuration that the plugin receives.
 	CNIVersion string `json:"cniVersion"`
 	Network    string `json:"network"`
-	// Interface is empty if the name depends on earlier steps; InterfaceFrom describes the source of the name.
+	// Interface is empty if the name depends on earlier steps. InterfaceFrom describes where the name comes from.
 	Interface     string `json:"interface,omitempty"`
 	InterfaceFrom string `json:"interfaceFrom"`
-	// Makes is true for a plugin that creates the interface, and false for a plugin that modifies it.
+	// Makes is true if the plugin creates the interface, and false if it modifies the interface.
 	Makes      bool            `json:"makes"`
 	PrevResult bool            `json:"prevResult"`
 	Device     string          `json:"device,omitempty"`
@@ -61,7 +61,7 @@ func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams print
 	return printer.Show(streams.Out, f.Form, shown, shown.print)
 }
 
-// plan compiles the topology for the given links, as the driver does for allocated devices.
+// plan compiles the topology for the given links in the same way as the driver does for allocated devices.
 func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	// If a namespace is given, the names depend on its existing links, as they do in a run.
+	// If a namespace is given, interface names depend on the links that already exist in it, as in a run.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)
@@ -110,7 +110,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return chain, nil
 }
 
-// kernelLacks returns messages about plugins that cannot work on the machine; none without root privileges.
+// kernelLacks returns messages about plugins that cannot work on the machine. Without root privileges, it returns none.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
@@ -127,8 +127,8 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 	return texts, nil
 }
 
-// describePlan describes an attachment whose interfaces have names and whose steps have not run. The steps of
-// additional topology instances follow the steps of the first instance, in the same order.
+// describePlan describes an attachment whose interfaces have been named but whose steps have not run. Steps for
+// additional topology instances come after the steps for the first instance, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {
@@ -216,21 +216,22 @@ func (s *plannedStep) print(out *printer.Printer, number int) {
 	out.Printf("   config\n%s", printer.Indent(string(config), 5))
 }
 
-// Options are shared by the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH.
-// Pod is NAMESPACE/NAME. Netns is a path or name, or empty to create a namespace.
+// Options are the options shared by the commands that compile a topology. CNIPath is a list of directories with the
+// same separator as $PATH. Pod has the form NAMESPACE/NAME. Netns is a path or name; if it is empty, a namespace is
+// created.
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions
 	CNIPath string
 	Pod     string
-	// Annotations are the pod's annotations, as KEY=VALUE.
+	// Annotations are the pod's annotations in the form KEY=VALUE.
 	Annotations []string
 	Netns       string
 	Form        string
 }
 
-// parsePod parses --pod and --annotation. The pod's UID is uid, the run's ID, so that plugins that store data by UID do
-// not find data from an earlier run.
+// parsePod parses --pod and --annotation. It uses uid, which is the ID of the run, as the UID of the pod, so that
+// plugins that store data by UID do not find data from an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -249,7 +250,7 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched returns the directories that are searched for plugins. The driver's own directories come last.
+// searched returns the directories in which plugins are searched. The driver's own directories come last.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }
@@ -263,9 +264,9 @@ func dirsHelp(deps *osdeps.Deps) string {
 	return help
 }
 
-// compile creates the plan for a run. It changes nothing, and only runs plugins with the CNI command VERSION, which has
+// compile creates the plan for a run. It changes nothing and calls plugins only with the CNI command VERSION, which has
 // no side effects. The error contains all problems, one per line, so that the author can fix them together.
-// missingLinkTypes queries the kernel for the link types that it supports, which may load kernel modules.
+// missingLinkTypes queries the kernel for link types that it does not support, and may load kernel modules.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod executor.Pod, devices []cnichain.RootDevice, missingLinkTypes func([]string) ([]string, error),
@@ -302,7 +303,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the missing flags for root steps without a device.
+// hint returns the flags to add for root steps without a device.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

@@ -20,12 +20,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// DefaultState is the journal's default directory.
+// DefaultState is the default directory for the journal.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal stores runs on disk, so that they outlive the process. Only one process can open it at a time, so two
-// processes cannot undo the same run. The lock is on the database file, and the kernel releases it when the process
-// dies.
+// RunJournal stores runs on disk, so that they survive the process. Only one process can open the journal at a time,
+// which prevents two processes from undoing the same run. The lock is held on the database file, and the kernel
+// releases it when the process dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -33,22 +33,24 @@ type RunJournal struct {
 	Runs   *journal.Bucket[RunRecord]
 }
 
-// RunRecord is written before a run changes anything, and deleted once the run has been completely undone.
+// RunRecord describes a run. It is written before the run changes anything, and deleted once the run has been
+// completely undone.
 type RunRecord struct {
 	Topology string `json:"topology"`
-	// Pin is the path where the network namespace remains reachable.
+	// Pin is the path at which the network namespace remains accessible.
 	Pin string `json:"pin"`
-	// Dirs are the directories with the run's CNI plugins.
+	// Dirs are the directories that contain the CNI plugins used in the run.
 	Dirs      []string  `json:"dirs"`
 	StartedAt time.Time `json:"startedAt"`
-	// Before is the initial state of the machine's own namespace.
+	// Before is the state of the machine's own namespace before the run.
 	Before view.View `json:"before"`
 }
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
-// OpenRunJournal opens or creates the journal in a directory. If the file is unreadable, it moves the file out of the
-// way and reports this once, because an error on every call would block the user.
+// OpenRunJournal opens the journal in a directory, and creates it if necessary. If the journal file is unreadable,
+// OpenRunJournal moves it out of the way and returns an error only once, because an error on every call would block the
+// user.
 func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -74,12 +76,12 @@ func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, 
 	return s, nil
 }
 
-// Close closes the journal, so that another process can open it.
+// Close closes the journal, which allows another process to open it.
 func (s *RunJournal) Close() error { return s.Opened.Close() }
 
-// lock returns the path of a file that is locked while a CNI plugin runs, so that undo can wait for plugins from a
-// killed run. It is separate from the database lock, which is released when netdra exits, because a plugin may outlive
-// netdra.
+// lock returns the path of a file that is locked while a CNI plugin is running, so that undo can wait for plugins from
+// a killed run. The database lock is not sufficient for this: it is released when netdra exits, but a plugin may
+// outlive netdra.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
 func (s *RunJournal) undoHint() string {
@@ -89,7 +91,7 @@ func (s *RunJournal) undoHint() string {
 	return "netdra chain undo --state " + s.dir
 }
 
-// earlierRuns contains what earlier runs left in the journal.
+// earlierRuns contains the records of earlier runs that are still in the journal.
 type earlierRuns struct {
 	attachments map[string]*executor.Attachment
 	leftovers   []executor.Leftover
@@ -97,7 +99,7 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads what remains of earlier runs, and passes the leftovers to the executor for retries.
+// load reads the records of earlier runs and passes the leftovers to the executor, which can retry them.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -111,8 +113,8 @@ func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 		damaged: append(damaged, damagedRuns...)}, nil
 }
 
-// keys returns the runs that have not been undone, oldest first. A run without an attachment was killed before its
-// first step or after its last one; for an attachment without a run, the run's record is damaged.
+// keys returns the keys of the runs that have not been undone, oldest first. If a run has no attachment, it was killed
+// before its first step or after its last one. If an attachment has no run, the run's record is damaged.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -129,7 +131,7 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs returns the plugin directories of the runs, because undo needs the plugins that were used for ADD.
+// dirs returns the plugin directories of all runs, because undo must use the same plugins as ADD.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {
@@ -142,8 +144,8 @@ func (e *earlierRuns) dirs() []string {
 	return dirs
 }
 
-// checkUndone returns an error if anything remains from earlier runs, because a device might be missing or a name
-// already in use.
+// checkUndone returns an error if any earlier run has not been completely undone. In that case, a device might be
+// missing, or a name might already be in use.
 func (e *earlierRuns) checkUndone(hint string) error {
 	var lines []string
 	for _, key := range e.keys() {

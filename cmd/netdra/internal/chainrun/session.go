@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// session is one run. prepare fills it in without changing the machine; begin, attach and detach must be called in this
-// order.
+// session is the state of one run. prepare fills it in without changing the machine. After that, begin, attach and
+// detach must be called in this order.
 type session struct {
 	*RunOptions
 	deps     *osdeps.Deps
@@ -28,34 +28,35 @@ type session struct {
 	narrator *Narrator
 
 	node string
-	// namespace is where the chain is attached; temporary reports whether the run created it.
+	// namespace is the path of the namespace in which the chain is attached. temporary is true if the run created the
+	// namespace.
 	namespace string
 	temporary bool
-	// held is a path to the namespace that stays valid after the namespace's name is removed.
+	// held is a path to the namespace that remains valid after the namespace's name is removed.
 	held       string
 	attachment *executor.Attachment
 	record     RunRecord
-	before     view.View // of the namespace
+	before     view.View // state of the namespace before the run
 	result     RunResult
 }
 
-// RunResult is a run's result as JSON or YAML. Scripts rely on its field names.
+// RunResult is the result of a run, for output as JSON or YAML. Scripts depend on the field names.
 type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`
-	// Outcome is "undone", "kept", "failed" (and undone) or "left" (something could not be undone).
+	// Outcome is "undone", "kept", "failed" (and undone), or "left" (something could not be undone).
 	Outcome   string `json:"outcome"`
 	Error     string `json:"error,omitempty"`
 	Namespace string `json:"namespace"`
-	// Attached is the contents of the namespace while the chain was attached.
+	// Attached describes the namespace while the chain was attached.
 	Attached *view.View `json:"attached,omitempty"`
-	// Differences are the differences from the state before the run.
+	// Differences describes how the current state differs from the state before the run.
 	Differences []string `json:"differences,omitempty"`
-	// Undo is the command that undoes the rest of the run.
+	// Undo is the command for undoing the rest of the run.
 	Undo string `json:"undo,omitempty"`
 }
 
-// Outcomes of a run.
+// Possible outcomes of a run.
 const (
 	OutcomeUndone = "undone"
 	OutcomeKept   = "kept"
@@ -63,7 +64,7 @@ const (
 	outcomeLeft   = "left"
 )
 
-// runAndUndo runs the chain and undoes it, even after a failure or a signal.
+// runAndUndo runs the chain and then undoes it, even after a failure or a signal.
 func (s *session) runAndUndo(ctx context.Context) error {
 	release, err := s.begin()
 	if err != nil {
@@ -77,9 +78,10 @@ func (s *session) runAndUndo(ctx context.Context) error {
 	return s.finish(failure, s.detach(ctx))
 }
 
-// begin records the run before it creates the namespace, so that a killed run can be found. It holds the namespace open
-// independently of its name, so that a plugin that removes the name cannot destroy the namespace before the final
-// comparison. If begin returns an error, everything has been removed, and the run is not in the journal.
+// begin records the run before it creates the namespace, so that the run can be found if the process is killed. It
+// keeps the namespace open independently of its name; otherwise, a plugin that removes the name would destroy the
+// namespace before the final comparison. If begin returns an error, everything has been removed, and the run is not in
+// the journal.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -110,7 +112,7 @@ func (s *session) begin() (release func(), err error) {
 	return release, nil
 }
 
-// attach attaches the chain and prints the namespace. After an error, the caller must detach the chain.
+// attach attaches the chain and prints the state of the namespace. After an error, the caller must detach the chain.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
@@ -135,8 +137,8 @@ func (s *session) attach(ctx context.Context) error {
 	return nil
 }
 
-// cause returns the failure without the error from its rollback, because detach undoes the chain again. It adds a hint
-// if the kernel lacks a feature.
+// cause returns the cause of a failure without the error from the rollback, because detach undoes the chain again. If
+// the kernel lacks a feature, cause adds a hint.
 func (s *session) cause(ctx context.Context, err error) error {
 	if both := (&executor.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
@@ -157,9 +159,9 @@ func (s *session) leaveAttached() error {
 	return s.print()
 }
 
-// detach undoes the chain and verifies the result. If something remains, it returns an error, and the run stays in the
-// journal. If there are only differences, it deletes the run: the user must inspect the differences, and undo cannot
-// help.
+// detach undoes the chain and verifies the result. If something could not be undone, it returns an error, and the run
+// stays in the journal. If there are merely differences, it deletes the run: the user must inspect them, and undoing
+// the run again would not help.
 func (s *session) detach(ctx context.Context) error {
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
 	if err == nil {
@@ -171,16 +173,16 @@ func (s *session) detach(ctx context.Context) error {
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
-// UndoAttempts is the number of DEL attempts. It is large enough that the executor itself moves a device back to the
-// host if the plugin cannot.
+// UndoAttempts is the number of DEL attempts. It is large enough for the executor to move a device back to the host
+// itself if the plugin fails to do so.
 const UndoAttempts = 4
 
-// undoAttachment undoes an attachment even if ctx is done, because an interrupted run must not stay attached. After the
-// first failure, it keeps retrying for at most the duration of one call.
+// undoAttachment undoes an attachment even if ctx is done, because an interrupted run must not leave its chain
+// attached. After the first failure, it keeps retrying for at most the time limit of one call.
 //
-// The time limit for an attempt is long enough for every step to use its full timeout, plus one more timeout. Pauses
-// start at 200 ms and double, because the cause of a failure, such as a process that still uses the device, often
-// disappears quickly.
+// The time limit of an attempt allows every step to use its full timeout, plus one more timeout. The pauses between
+// attempts start at 200 ms and double each time, because the cause of a failure, such as a process that is still using
+// the device, often disappears quickly.
 func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
 	attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
@@ -197,13 +199,14 @@ func undoAttachment(ctx context.Context, executor *executor.Executor, out *print
 	}
 }
 
-// The kernel completes some removals after it has acknowledged them, so verification waits for up to a second.
+// The kernel finishes some removals after acknowledging them, so verification waits for up to a second.
 const (
 	proofAttempts = 20
 	proofPause    = 50 * time.Millisecond
 )
 
-// verifyRestored compares the namespace and the machine with their initial state, as the kernel reports it.
+// verifyRestored compares the current state of the namespace and the machine with their initial state and returns the
+// differences.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -236,8 +239,8 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish prints the outcome of a run, and returns the error that determines the exit status. remains takes precedence
-// over failure, because the exit status tells scripts whether the machine is clean.
+// finish prints the outcome of a run and returns the error that determines the exit status. remains takes precedence
+// over failure, because scripts use the exit status to determine whether the machine is clean.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure
@@ -266,7 +269,7 @@ func (s *session) finish(failure, remains error) error {
 	return errors.Join(err, s.print())
 }
 
-// print writes the result as JSON or YAML. It prints nothing in text format.
+// print writes the result as JSON or YAML. In text format, it prints nothing.
 func (s *session) print() error {
 	if s.Form == printer.FormText {
 		return nil
@@ -275,8 +278,8 @@ func (s *session) print() error {
 	return printer.Encode(s.streams.Out, s.Form, s.result)
 }
 
-// CallOptions are shared by the commands that call plugins: the journal's directory, the time limit for each call, and
-// whether calls are logged.
+// CallOptions are the options shared by the commands that call plugins: the directory of the journal, the time limit
+// for each call, and whether calls are logged.
 type CallOptions struct {
 	State   string
 	Timeout time.Duration
@@ -290,16 +293,15 @@ func (f *CallOptions) validate() error {
 	return nil
 }
 
-// RunOptions are the options of "chain run". Keep leaves the chain attached after the command exits.
+// RunOptions are the options of "chain run". If Keep is set, the chain stays attached after the command exits.
 type RunOptions struct {
 	Options
 	CallOptions
 	Keep, Check bool
 }
 
-// Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. It first checks
-// the flags, the topology, the journal for earlier runs, the devices, and the plan; only then does it change the
-// machine.
+// Run performs all checks before it changes the machine, so that a rejected run leaves nothing to undo. It checks the
+// flags, the topology, whether the journal contains earlier runs, the devices, and the plan, in that order.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -315,7 +317,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // write errors have been reported
+	defer func() { _ = opened.Close() }() // write errors have already been reported
 	s := newSession(f, deps, streams, opened)
 	before, err := opened.load(s.executor)
 	if err != nil {
@@ -330,7 +332,8 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession connects the executor to the journal and the output. Progress must not mix with JSON or YAML.
+// newSession connects the executor to the journal and the output. JSON and YAML output must not be mixed with progress
+// messages.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
 	if f.Form != printer.FormText {
@@ -345,7 +348,7 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	calls *CallOptions) (*executor.Executor, *Narrator) {
 	narrator := &Narrator{Out: out}
 	if calls.Log {
-		narrator.Full = &printer.Printer{W: streams.Err} // colors in a plugin's output are also control sequences
+		narrator.Full = &printer.Printer{W: streams.Err} // colors in a plugin's output would also be control sequences
 	}
 	return executor.New(executor.Options{
 		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs,
@@ -369,7 +372,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err := errors.Join(append(losses, err)...); err != nil {
 		return err
 	}
-	// Take the baselines as late as possible, since any later change to a device is attributed to the run.
+	// Take the baselines as late as possible, because any later change to a device is attributed to the run.
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}

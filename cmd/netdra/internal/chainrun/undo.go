@@ -16,17 +16,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// earlierLimit is the maximum time to wait for a CNI plugin that an earlier run started. It exceeds the default timeout
-// for a call, which is 30 s.
+// earlierLimit is the maximum time to wait for a CNI plugin that was started by an earlier run. It exceeds the default
+// timeout of a call, which is 30 s.
 const earlierLimit = 40 * time.Second
 
-// UndoOptions are the options of "chain undo".
+// UndoOptions are the flags of "chain undo".
 type UndoOptions struct {
 	CallOptions
 	Forget bool
 }
 
-// undoer is the state of one execution of "chain undo".
+// undoer is the state of one "chain undo" command.
 type undoer struct {
 	*UndoOptions
 	deps     *osdeps.Deps
@@ -38,7 +38,8 @@ type undoer struct {
 	remains  []error
 }
 
-// Run undoes all runs in the journal. It can be repeated: undone runs are removed from the journal.
+// Run undoes every run in the journal. It can be called again after an error, because undone runs have been removed
+// from the journal.
 func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -55,7 +56,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // write errors have been reported
+	defer func() { _ = opened.Close() }() // write errors have already been reported
 	u := &undoer{UndoOptions: f, deps: deps, out: out, journal: opened}
 	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, &f.CallOptions)
 	if u.earlier, err = opened.load(u.executor); err != nil {
@@ -68,8 +69,8 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run started, because an ADD that finishes after its DEL would leave an
-// interface without a record.
+// awaitEarlier waits for plugins started by a killed run. If an ADD finished after the DEL for the same step, an
+// interface would be left without a record.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
@@ -83,8 +84,8 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	return nil
 }
 
-// undoAll continues after an error, so that a run that cannot be undone does not block other runs' devices. Leftovers
-// come after the attachments, since undoing attachments may create new leftovers.
+// undoAll continues after an error, so that a run that cannot be undone does not block the devices of other runs.
+// Leftovers are retried after the attachments, because undoing an attachment may create new leftovers.
 func (u *undoer) undoAll(ctx context.Context) error {
 	for _, key := range u.earlier.keys() {
 		u.out.Printf("%s", u.earlier.describe(key))
@@ -119,14 +120,14 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	return nil
 }
 
-// undoRun undoes one run and prints the differences from the state before the run. Other processes may have caused
-// these differences in the meantime. With --forget, it removes the record and the namespace's name even if the
-// attachment cannot be undone; the attachment's links stay where they are.
+// undoRun undoes one run and prints the differences from the state before the run. These differences may also have been
+// caused by other processes in the meantime. With --forget, undoRun removes the record and the namespace's name even if
+// the attachment cannot be undone; the links of the attachment stay where they are.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
 	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
 		!u.Forget {
-		return nil // reported with the other damaged records
+		return nil // reported later, with all damaged records
 	}
 	if attachment := u.earlier.attachments[key]; attachment != nil {
 		u.narrator.watch(attachment)
@@ -142,7 +143,7 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 		}
 	}
 	if record.Pin == "" {
-		return nil // its run record was damaged
+		return nil // the run's record was damaged
 	}
 	if err := u.deps.Host.Unpin(record.Pin); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 	return u.journal.Runs.Delete(key)
 }
 
-// retryLeftover retries a step that the executor has given up on. The signal that terminates the command does not
+// retryLeftover retries a step that the executor has given up on. A signal that terminates the command does not
 // interrupt the attempt, because killed plugins are a common cause of leftovers.
 func (u *undoer) retryLeftover(ctx context.Context, leftover executor.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
