@@ -15,18 +15,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States that a claim can have in a pod.
+// States of a claim in a pod.
 const (
 	// Prepared claims are waiting for their pod or its sandbox.
 	Prepared  = "prepared"
 	Attaching = "attaching"
-	// Failed claims could not be attached; the driver or the kubelet retries.
+	// Failed claims could not be attached; the driver or the kubelet will retry.
 	Failed   = "failed"
 	Attached = "attached"
-	// Lost claims were attached, but one of their interfaces is no longer in the pod.
+	// Lost claims were attached, but one of their interfaces has disappeared from the pod.
 	Lost      = "lost"
 	Detaching = "detaching"
-	// Reserved claims have devices that the pod network attaches.
+	// Reserved claims hold devices that the pod network attaches.
 	Reserved = "reserved"
 	// Unused claims no longer have a pod on the node.
 	Unused = "unused"
@@ -39,9 +39,9 @@ type Claim struct {
 	UID        string   `json:"uid"`
 	Topologies []string `json:"topologies"`
 	Devices    []string `json:"devices"`
-	// PreparedAt is zero if it is unknown.
+	// PreparedAt is zero if the time is unknown.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// State is the worst state among all Pods. If there are no pods, it is the state of the claim itself.
+	// State is the worst state among all Pods. Without pods, it is the state of the claim itself.
 	State string `json:"state"`
 	Pods  []Pod  `json:"pods,omitempty"`
 }
@@ -56,8 +56,8 @@ type Pod struct {
 	Error      string                `json:"error,omitempty"`
 }
 
-// Claims returns the prepared claims sorted by namespace and name, followed by the claims that the driver refused to
-// prepare. The result is never nil, so that JSON contains a list.
+// Claims returns the prepared claims, sorted by namespace and name, followed by the claims that the driver refused to
+// prepare. The result is never nil, so that it is encoded as a JSON list.
 func Claims(answers *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(answers.Claims))
 	for i := range answers.Claims {
@@ -69,8 +69,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 	return append(claims, refusedClaims(answers.State.Refused)...)
 }
 
-// claim converts a claim. Its state is the worst state of its pods, because a claim that several pods share may be
-// attached to one pod and fail for another.
+// claim converts a claim. Its state is the worst state among its pods, because a shared claim may be attached to one
+// pod and fail for another.
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,
@@ -100,7 +100,8 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
-// podOf returns the state of a claim in a sandbox. If the sandbox is ready, its recorded failure is outdated.
+// podOf returns the pod in a sandbox with the state of a claim. If the sandbox is ready, the recorded failure is
+// outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {
@@ -124,14 +125,14 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	return pod
 }
 
-// severity returns the rank of a pod's state, from best to worst; -1 for states that pods cannot have.
+// severity returns the rank of a state, from best to worst; -1 for states that a claim cannot have in a pod.
 func severity(state string) int {
 	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
 }
 
 // choose returns the items with the given names, or all items if no names are given. A name may match several items: a
-// claim that was deleted and recreated has two UIDs, and each way to use a link is a separate device. unknown is the
-// format of the error for a name that matches none.
+// claim that was deleted and created again has two UIDs, and each way of using a link is a separate device. unknown is
+// the format of the error for a name that does not match any item.
 func choose[T any](items []T, names []string, matches func(item *T, name string) bool, unknown string) ([]T, error) {
 	if len(names) == 0 {
 		return items, nil
@@ -151,7 +152,7 @@ func choose[T any](items []T, names []string, matches func(item *T, name string)
 	return chosen, nil
 }
 
-// refusedClaims returns the claims that the driver refused to prepare. Each of their pods has failed.
+// refusedClaims returns the claims that the driver refused to prepare. All of their pods have the state Failed.
 func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	var claims []Claim
 	for i := range refused {
@@ -175,15 +176,15 @@ func splitClaim(name string) (namespace, short string) {
 	return namespace, short
 }
 
-// claimRow is a row in the table: a claim in one of its pods.
+// claimRow is a row in the table, for a claim in one of its pods.
 type claimRow struct {
 	claim *Claim
 	pod   Pod
 }
 
-// ListClaims prints the claims that the driver has prepared, and rejected claims that pods are waiting for. If names
-// are given, it only prints claims with these names. If any printed claim has failed or lost an interface, it prints
-// the list and then returns an error: the exit status is for scripts, and the list is for people.
+// ListClaims prints the claims that the driver has prepared, and the refused claims for which pods are waiting. If
+// names are given, it prints only the claims with these names. If any of the printed claims has failed or lost an
+// interface, it also returns an error: the list is for people, and the exit status is for scripts.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
 	if err != nil {
@@ -239,8 +240,8 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 	return err
 }
 
-// interfaceTexts describes each interface: its name and addresses, or the device files that the application uses, and
-// the RDMA devices with their preferred GID.
+// interfaceTexts describes each interface by its name and addresses, or by the device files that the application uses.
+// For RDMA devices, it adds their names and their preferred GIDs.
 func interfaceTexts(links []nodestate.Interface) []string {
 	var texts []string
 	for i := range links {

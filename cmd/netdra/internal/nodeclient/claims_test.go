@@ -25,7 +25,7 @@ func TestInterfacesAsText(t *testing.T) {
 	}
 }
 
-// A claim with external attachment has no sandbox and does not wait for one.
+// A claim with external attachment does not have a sandbox and does not wait for one.
 func TestStatesOfClaimsWithoutSandboxes(t *testing.T) {
 	external := cnichain.Plan{External: []cnichain.PlanStep{{Name: "a"}}}
 	chain := cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "a"}}}

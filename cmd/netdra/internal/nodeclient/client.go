@@ -23,28 +23,29 @@ import (
 // ShippedSocket returns the path of the node socket if the kubelet uses its default directory.
 func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir) }
 
-// SocketVariable is the environment variable for the socket path on nodes whose kubelet uses a non-default directory.
+// SocketVariable is the environment variable that specifies the socket path on nodes where the kubelet uses a
+// non-default directory.
 const SocketVariable = "NETDRA_SOCKET"
 
 // DefaultSocket returns the default value of --socket.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
-// Client queries the driver on this node. It is safe for concurrent use and does not need to be closed, since each
-// request uses its own connection.
+// Client sends requests to the driver on this node. It is safe for concurrent use and does not have to be closed,
+// because each request uses a separate connection.
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// ReleaseLimit is the time limit for a cleanup, which may run plugins.
+// ReleaseLimit is the time limit for a cleanup request. A cleanup may run plugins.
 const ReleaseLimit = 2 * time.Minute
 
-// New returns a client for the driver that listens on the given socket.
+// New returns a client for the driver listening on the given socket.
 func New(socket string) Client {
 	return Client{socket: socket, http: SocketClient(socket, ReleaseLimit)}
 }
 
-// SocketClient returns a client for the HTTP server that listens on the given socket.
+// SocketClient returns a client for the HTTP server listening on the given socket.
 func SocketClient(socket string, limit time.Duration) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -52,8 +53,8 @@ func SocketClient(socket string, limit time.Duration) *http.Client {
 	return &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// send returns the body of a response with status 200. The body of any other response is the driver's error message.
-// Only root can create the node socket, so only the duration of the response is limited, not its size.
+// send returns the response body if the status is 200. Otherwise, the body is the driver's error message. Only the
+// duration of the response is limited, not its size, because only root can create the node socket.
 func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://driver"+path, http.NoBody)
 	if err != nil {
@@ -65,7 +66,7 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 			"while the driver is running; if the kubelet has another --root-dir, use --socket "+
 			"ROOT/plugins/dra.networking/netdra.sock", d.socket, exit.Cause(err))
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // harmless, because the body is only read
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, fmt.Errorf("the driver's answer is incomplete: %w", err)
@@ -80,18 +81,18 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// answerLimit is the time limit for a GET request, which the driver answers from memory.
+// answerLimit is the time limit for a GET request. The driver answers such requests from memory.
 const answerLimit = 10 * time.Second
 
-// Get reads the response at a path. It does not modify target if the connection fails.
+// Get reads the response at a path into target. If the connection fails, it does not modify target.
 func (d Client) Get(ctx context.Context, path string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	return d.sendAndDecode(ctx, http.MethodGet, path, target)
 }
 
-// sendAndDecode queries the driver and decodes its JSON response. If decoding fails, the driver probably has a
-// different version than netdra, for example during a node upgrade.
+// sendAndDecode sends a request to the driver and decodes the JSON response. If decoding fails, the versions of the
+// driver and netdra probably differ, for example during a node upgrade.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {
@@ -104,13 +105,13 @@ func (d Client) sendAndDecode(ctx context.Context, method, path string, target a
 	return nil
 }
 
-// Query reads the response at a path on the node socket, as [Client.Get] does. Tests and doctor replace it to read
-// responses without a socket.
+// Query reads the response at a path on the node socket; see [Client.Get]. Tests and doctor replace it with functions
+// that do not need a socket.
 type Query func(ctx context.Context, path string, target any) error
 
-// Read reads the responses at the given paths; the other fields stay empty. The responses are not a consistent
-// snapshot, since they are read one after another. An unknown path is a programming error, which surfaces as an error
-// from decoding into nil.
+// Read reads the responses at the given paths. The fields for other paths stay empty. The responses are not a
+// consistent snapshot, because they are read one after another. An unknown path is a programming error, and results in
+// an error from decoding into nil.
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{
@@ -127,11 +128,11 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 	return answers, nil
 }
 
-// inUseLimit is the time limit for ReadInUse, whose callers can also work without the data.
+// inUseLimit is the time limit for ReadInUse. Its callers can also work without the data.
 const inUseLimit = 2 * time.Second
 
-// ReadInUse returns the addresses and devices that the node uses according to its driver: the addresses from the Node
-// object, and the claims that hold devices. Both are empty if the driver does not answer.
+// ReadInUse returns the addresses and devices in use on the node, as reported by its driver: the addresses from the
+// Node object, and the claims that hold devices. Both are empty if the driver does not answer.
 func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, inUseLimit)
 	defer cancel()
@@ -142,7 +143,7 @@ func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.
 	return answers.State.Addresses, answers.Claims
 }
 
-// Versions are the versions to include in a bug report.
+// Versions are the versions of the components to mention in a bug report.
 type Versions struct {
 	Netdra version.Info `json:"netdra"`
 	// Driver is empty if the driver does not answer or does not report its version.
@@ -152,7 +153,8 @@ type Versions struct {
 	Kernel  string `json:"kernel,omitempty"`
 }
 
-// VersionsOf returns netdra's version and the versions that the driver reports; answers is nil if it does not answer.
+// VersionsOf returns netdra's version and the versions reported by the driver. answers is nil if the driver does not
+// answer.
 func VersionsOf(answers *nodestate.Answers) Versions {
 	v := Versions{Netdra: version.Get()}
 	if answers != nil {
@@ -165,7 +167,7 @@ func VersionsOf(answers *nodestate.Answers) Versions {
 // String formats the versions on one line. If a version is unknown, the line includes the reason.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
-	// The runtime version includes the runtime's name, as in the Node object: containerd://2.4.2.
+	// The runtime's version is preceded by its name, as in the Node object: containerd://2.4.2.
 	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
 		{"", v.Runtime}, {"kernel", v.Kernel}} {
 		if component.version != "" {

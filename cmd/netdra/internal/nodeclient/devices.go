@@ -24,16 +24,16 @@ import (
 const (
 	Free  = "free"
 	InUse = "in use"
-	// Blocked devices are free, but a device that excludes them is in use.
+	// Blocked devices are not in use, but a device that excludes them is.
 	Blocked = "blocked"
-	// Quarantined and the following states are values of the device's taint.
+	// Quarantined and the states below are also values of the device's taint.
 	Quarantined = "quarantined"
-	// Gone devices no longer exist, but a claim still holds them.
+	// Gone devices no longer exist but are still held by a claim.
 	Gone = "gone"
-	// Withdrawn devices are no longer exposed by a policy, but a claim still holds them.
+	// Withdrawn devices are no longer exposed by any policy but are still held by a claim.
 	Withdrawn = "withdrawn"
-	// Unusable devices are published without a CNI plugin, because none of the plugins in their policy works on the
-	// node. No DeviceClass selects them.
+	// Unusable devices are published without a CNI plugin, because no plugin in their policy works on the node. No
+	// DeviceClass selects them.
 	Unusable = "unusable"
 )
 
@@ -44,9 +44,9 @@ type Device struct {
 	Type       string `json:"type"`
 	Interface  string `json:"interface,omitempty"`
 	PCIAddress string `json:"pciAddress,omitempty"`
-	Use        string `json:"use"` // shared or exclusive
+	Use        string `json:"use"` // "shared" or "exclusive"
 	Policy     string `json:"policy,omitempty"`
-	// Plugins are the policy's CNI plugins that work on the node. DeviceClasses select the device by its plugins.
+	// Plugins are those CNI plugins in the policy that work on the node. DeviceClasses select devices by plugin.
 	Plugins []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why the device must not be allocated.
 	State string `json:"state"`
@@ -63,21 +63,21 @@ type Device struct {
 type Holder struct {
 	Claim string   `json:"claim"`
 	Pods  []string `json:"pods,omitempty"`
-	// Since is zero if it is unknown.
+	// Since is zero if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Counter is a capacity that is shared between claims.
+// Counter is a capacity that claims share.
 type Counter struct {
 	Name  string `json:"name"`
 	Used  string `json:"used"`
 	Total string `json:"total"`
 }
 
-// Devices returns the devices in publication order, followed by quarantined devices that are not published. A
-// quarantined device is either published with a taint or not published at all, but the list must always contain it.
+// Devices returns the published devices in publication order, followed by quarantined devices that are not published. A
+// quarantined device may be published with a taint or not at all, but it must always be listed.
 func Devices(answers *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(answers.Published))
 	for i := range answers.Published {
@@ -103,9 +103,9 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
-// device returns the device for an entry. For the state, a taint takes precedence over a holder, and a holder over a
-// blocking entry. A lost interface only determines the state of an exclusive device, because other pods that share a
-// device may still have their interfaces.
+// device converts an entry to a device. When it determines the state, a taint takes precedence over a holder, and a
+// holder over a blocking entry. A lost interface changes the state only of an exclusive device, because other pods that
+// share a device may still have their interfaces.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -149,15 +149,16 @@ func refusal(holders []Holder) string {
 	return strings.Join(texts, "; ")
 }
 
-// featuresOf returns the CNI plugins that the driver has found. It returns false if the driver could not list them.
+// featuresOf returns the CNI plugins that the driver has found. The second result is false if the driver could not list
+// them.
 func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 	return draslices.Features{CNIBinaries: sets.New(answers.State.CNIPlugins...),
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces describes the pods that have lost an entry's interface, with one text per interface name.
+// lostInterfaces describes the pods that have lost an entry's interface, with one string per interface name.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
-	pods := map[string][]string{} // by interface name
+	pods := map[string][]string{} // keyed by interface name
 	for i := range answers.Sandboxes {
 		for _, link := range answers.Sandboxes[i].Interfaces {
 			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
@@ -176,7 +177,7 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	return texts
 }
 
-// Use returns the word that describes a device's use: exclusive or shared.
+// Use returns the word used for exclusive or shared devices.
 func Use(exclusive bool) string {
 	if exclusive {
 		return "exclusive"
@@ -184,7 +185,8 @@ func Use(exclusive bool) string {
 	return "shared"
 }
 
-// holders returns the sorted claims that hold a published device, with their pods. A shared device may have several.
+// holders returns the claims that hold a published device, sorted by name, and their pods. A shared device may have
+// several holders.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {
@@ -195,7 +197,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 			Refused: holding.Refused}
 		for i := range answers.Sandboxes {
 			box := &answers.Sandboxes[i]
-			// A terminated sandbox has no devices.
+			// A terminated sandbox does not hold any devices.
 			if slices.Contains(box.Claims, holding.Claim.UID) && box.State != nodestate.SandboxEnded {
 				holder.Pods = append(holder.Pods, box.Pod.String())
 			}
@@ -206,7 +208,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	return found
 }
 
-// counters sums the consumed capacity of all claims, as the scheduler does (KEP-5075).
+// counters adds up the capacity consumed by all claims, as the scheduler does (KEP-5075).
 func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	var found []Counter
 	for _, capacity := range entry.Persona.Capacity {
@@ -224,7 +226,7 @@ func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	return found
 }
 
-// blockedBy returns a device that is in use and excludes an entry; empty if no such device exists.
+// blockedBy returns the name of a device that is in use and excludes an entry; empty if there is no such device.
 func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	for i := range answers.Published {
 		if other := &answers.Published[i]; excludes(other, entry) && len(holders(answers, other)) > 0 {
@@ -234,12 +236,12 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes reports whether two entries cannot be in use at the same time. This is the case for entries for the same
-// device, unless both are shared and not in the same exclusion group. It is also the case for an exclusive physical
-// function and its virtual functions.
+// excludes reports whether two entries cannot be in use at the same time. Entries for the same device exclude each
+// other unless both are shared and they are not in the same exclusion group. An exclusive physical function and its
+// virtual functions also exclude each other.
 //
-// It duplicates the rules that package slices expresses as counters for the scheduler, because netdra shows names
-// rather than numbers.
+// Package slices expresses the same rules as counters for the scheduler. They are duplicated here because netdra shows
+// names rather than numbers.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
@@ -269,9 +271,9 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// heldByShort is a short form of HeldBy for tables. If there are several claims or pods, it returns only their number
-// and the first one, because a shared device may have hundreds. It prefers a claim that has a pod, because the pod's
-// owner can be contacted.
+// heldByShort returns a short form of HeldBy for tables. If there are several claims or pods, it returns their number
+// and only the first name, because a shared device may have hundreds. It prefers a claim with a pod, because the owner
+// of the pod can be contacted.
 func (d *Device) heldByShort() string {
 	if len(d.Holders) == 0 {
 		return ""
@@ -290,7 +292,7 @@ func (d *Device) heldByShort() string {
 	return text
 }
 
-// Since returns the earliest Since of all holders; zero if it is unknown.
+// Since returns the earliest Since among the holders; zero if none is known.
 func (d *Device) Since() time.Time {
 	var first time.Time
 	for _, holder := range d.Holders {
@@ -310,7 +312,7 @@ func (d *Device) CountersText() string {
 	return strings.Join(texts, " ")
 }
 
-// ListDevices prints the devices that the driver publishes. If names are given, it only prints the devices with these
+// ListDevices prints the devices that the driver publishes. If names are given, it prints only the devices with these
 // names.
 func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	answers, err := Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
@@ -336,7 +338,7 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 	return err
 }
 
-// DeviceColumns returns the columns for a device table.
+// DeviceColumns returns the columns of a device table.
 func DeviceColumns() []printer.Column[Device] {
 	return []printer.Column[Device]{
 		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},

@@ -15,7 +15,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A claim that could not be prepared still holds its devices, because the scheduler does not allocate them again.
+// A claim that could not be prepared still holds its devices, because the scheduler does not allocate them to other
+// claims.
 func TestDevicesOfRefusedClaims(t *testing.T) {
 	entry := func(name string, persona policy.Persona) draslices.Entry {
 		return draslices.Entry{Pool: "n/" + name, Name: name, Persona: persona,
@@ -53,7 +54,8 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 	}
 }
 
-// The text is short regardless of how many claims share a device, and it names claims and pods as "netdra claims" does.
+// The text is short regardless of how many claims share a device, and it identifies claims and pods in the same way as
+// "netdra claims".
 func TestHeldByShort(t *testing.T) {
 	idle := Holder{Claim: "apps/idle"}
 	single := Holder{Claim: "apps/one", Pods: []string{"apps/web-0"}}

@@ -1,10 +1,11 @@
-// Package nodeclient queries the driver on this node and reads its log of CNI calls. It provides devices, claims,
-// failed cleanups, orphaned files and versions.
+// Package nodeclient queries the driver on this node and reads the driver's log of CNI calls. It provides devices,
+// claims, failed cleanups, orphaned files and versions.
 //
 // The rule of this package: only [Client] and the functions that take a directory do I/O. The lists are computed from
 // the driver's answers.
 //
-// The driver's answers have the types from package nodestate. This package converts them to the form that users need: a
-// device with its holders ([Devices]), a claim with its pods ([Claims]). The single-node commands, the commands for all
-// nodes, the report and doctor all use these two functions, so that they always report the same state.
+// The types of the driver's answers are defined in package nodestate. This package converts them to the form that users
+// need: devices with their holders ([Devices]), and claims with their pods ([Claims]). These two functions are used by
+// the commands for a single node, the commands for all nodes, the report and doctor, so all of these always report the
+// same state.
 package nodeclient

@@ -36,7 +36,7 @@ func published() []draslices.Entry {
 	}
 }
 
-// claimOf returns a claim with one device.
+// claimOf returns a claim that holds one device.
 func claimOf(name, device string) nodestate.Claim {
 	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0),
@@ -48,7 +48,7 @@ func claimOf(name, device string) nodestate.Claim {
 	}}
 }
 
-// A device in use only blocks the devices that it excludes.
+// A device in use blocks only the devices that it excludes.
 func TestStatesOfDevices(t *testing.T) {
 	tainted := published()
 	tainted[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
@@ -97,7 +97,7 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
-// A lost interface is reported for its device. An exclusive device then has the state "lost", while a shared device
+// A lost interface is reported for the device. The state of an exclusive device is then "lost", while a shared device
 // remains in use.
 func TestLostInterfaces(t *testing.T) {
 	gone := published()
@@ -129,7 +129,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Shared entries for one device do not exclude each other if they have no group or different groups.
+// Shared entries for the same device exclude each other only if they are in the same group.
 func TestGroups(t *testing.T) {
 	entries := published()
 	another := entries[2]
@@ -164,7 +164,7 @@ func TestHoldersAndCounters(t *testing.T) {
 	}
 }
 
-// If many pods have lost the interface of a shared device, one sentence reports all of them.
+// If many pods have lost the interface of a shared device, a single sentence reports all of them.
 func TestManyPodsThatLostADevice(t *testing.T) {
 	answers := &nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}
 	for _, pod := range []string{"p", "q", "r"} {

@@ -14,20 +14,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// ReleaseOptions are the options of "netdra release".
+// ReleaseOptions are the flags of "netdra release".
 type ReleaseOptions struct {
 	Socket, Form string
-	// All selects everything that the command would list without it.
+	// All selects every item that the command would otherwise list.
 	All bool
-	// Orphans selects files without an owner instead of failed cleanups.
+	// Orphans selects orphaned files instead of failed cleanups.
 	Orphans bool
 	// Forget abandons a cleanup if it fails again.
 	Forget bool
 }
 
-// Run lists failed cleanups or orphaned files. If keys or All is set, the driver instead retries the cleanups or
-// removes the files. Run returns an error if any of these actions fails. The driver does the work, since only the
-// driver holds the locks that protect starting pods.
+// Run lists failed cleanups or orphaned files. If keys or All is set, the driver retries the cleanups or removes the
+// files. Run returns an error if any of these actions fails. The driver performs the actions, because only the driver
+// holds the locks that protect pods while they are starting.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
 	client := New(f.Socket)
 	if f.Forget && len(keys) == 0 {
@@ -79,7 +79,8 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// retryLeftovers retries every key, even if one fails. It sends one request per key, since each retry may take minutes.
+// retryLeftovers retries the cleanups for all keys, even if one fails. It sends a separate request for each key,
+// because each retry may take minutes.
 func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string, forget bool) error {
 	failed := false
 	for _, key := range keys {
@@ -111,8 +112,8 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 	return nil
 }
 
-// releaseOrphans lists orphaned files. If All is set, the driver removes them first; a file that is listed with an
-// error was not removed.
+// releaseOrphans lists orphaned files. If All is set, the driver first removes them; files that could not be removed
+// are listed with an error.
 func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
 	method := http.MethodGet
 	if f.All {

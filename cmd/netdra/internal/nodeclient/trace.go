@@ -20,21 +20,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// DefaultLogDir is the directory with the driver's CNI call log.
+// DefaultLogDir is the default directory of the driver's CNI call log.
 const DefaultLogDir = nodeapi.DefaultLogDir
 
-// TraceOptions are the options of "netdra trace".
+// TraceOptions are the flags of "netdra trace".
 type TraceOptions struct {
-	// Dir is the directory that contains the log, and Socket is the driver's socket.
+	// Dir is the directory of the log, and Socket is the path of the driver's socket.
 	Dir, Socket, Form string
-	// Calls adds the environment, input and output of each plugin to the timeline.
+	// Calls adds the environment, input and output of each call to the timeline.
 	Calls bool
 	// Failed omits successful calls.
 	Failed bool
 }
 
 // Run prints the calls for a claim, or lists the claims in the log. It returns an error if any of the calls failed. It
-// reads the log from files, so it works even if the driver is down or has been removed. It only queries the driver to
+// reads the log from files, so it works even if the driver is down or has been removed. It queries the driver only to
 // find out why there are no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if len(claims) == 0 {
@@ -64,7 +64,7 @@ func hasFailed(calls []calllog.Call) bool {
 	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
 
-// listClaims prints the claims in the log. With --failed, it only prints claims with a failed call.
+// listClaims prints the claims in the log. With --failed, it prints only claims with failed calls.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	names, err := calllog.Claims(f.Dir)
 	if err != nil {
@@ -74,7 +74,7 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	for _, name := range names {
 		namespace, short := splitClaim(name)
 		calls, err := calllog.Read(f.Dir, namespace, short)
-		if err != nil { // show the readable calls
+		if err != nil { // still show the readable calls
 			printer.New(streams.Err).Warn("%v", err)
 		}
 		if !f.Failed || hasFailed(calls) {
@@ -109,7 +109,7 @@ func (c *loggedClaim) lastCall() *calllog.Call {
 	return &c.calls[len(c.calls)-1]
 }
 
-// loggedColumns returns the columns for the list of claims. The first column is the argument for "netdra trace".
+// loggedColumns returns the columns of the list of claims. Values in the first column can be passed to "netdra trace".
 func loggedColumns() []printer.Column[loggedClaim] {
 	return []printer.Column[loggedClaim]{
 		{Title: "CLAIM", Value: func(c *loggedClaim) string { return c.name }},
@@ -132,8 +132,8 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls for a claim in order. Unreadable lines, which a crash can leave behind, only cause a
-// warning.
+// readCalls returns the calls for a claim in chronological order. Unreadable lines, which a crash may leave behind,
+// only cause a warning.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)
@@ -151,7 +151,7 @@ func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, n
 	return calls, nil
 }
 
-// refusal returns the error for a claim that was refused and therefore has no calls; otherwise nil.
+// refusal returns an error if the claim has no calls because it was refused; otherwise nil.
 func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) error {
 	answers, err := Read(ctx, New(f.Socket).Get, nodeapi.PathState)
 	if err != nil {
@@ -169,12 +169,12 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 // Timeline contains the calls for a claim in one sandbox.
 type Timeline struct {
 	Title string
-	// Rows is a table, including its heading. The column AFTER is the time since the first call in the sandbox.
+	// Rows is a table including its heading. The column AFTER contains the time since the first call in the sandbox.
 	Rows  [][]string
 	calls []*calllog.Call
 }
 
-// Timelines returns each sandbox's timeline, ordered by first call.
+// Timelines returns a timeline for each sandbox, ordered by first call.
 func Timelines(calls []calllog.Call) []*Timeline {
 	var timelines []*Timeline
 	bySandbox := map[string]*Timeline{}
@@ -194,7 +194,7 @@ func Timelines(calls []calllog.Call) []*Timeline {
 	return timelines
 }
 
-// printTrace writes the timelines and, if whole is true, the input and output of each call.
+// printTrace prints the timelines. If whole is true, it also prints the input and output of each call.
 func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	for i, timeline := range Timelines(calls) {
 		if i > 0 {
@@ -210,7 +210,7 @@ func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	}
 }
 
-// outcomeText returns a call's result as a single line for the timeline.
+// outcomeText returns the result of a call as a single line for the timeline.
 func outcomeText(call *calllog.Call) string {
 	text := resultText(call)
 	switch {
@@ -222,8 +222,8 @@ func outcomeText(call *calllog.Call) string {
 	return "ok: " + text
 }
 
-// resultText returns the error from a call, or the interfaces and addresses that ADD created in the pod. It also reads
-// results from CNI versions before 1.0, in which interfaces and addresses have the same format.
+// resultText returns the error from a call or, for ADD, the interfaces and addresses created in the pod. It also
+// supports results in CNI versions before 1.0, in which interfaces and addresses have the same format.
 func resultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error

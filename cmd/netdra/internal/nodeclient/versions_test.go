@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 )
 
-// If any version is unknown, the line contains the reason once.
+// If any version is unknown, the line contains the reason exactly once.
 func TestUnknownVersionsAreExplained(t *testing.T) {
 	const why = ` (unknown: built without version-control data; build in a git clone, without ` +
 		`-buildvcs=false in GOFLAGS, or with "make release VERSION=v0.1.0")`
