@@ -22,46 +22,47 @@ import (
 )
 
 const (
-	// DefaultDriverNamespace is the namespace that the chart and the manifests use.
+	// DefaultDriverNamespace is the namespace used in the chart and the manifests.
 	DefaultDriverNamespace = "dra-network"
 	// podSelector selects the driver's pods.
 	podSelector = "app.kubernetes.io/name=dra-network-driver"
-	// container is the name of the driver's container, and program is the path of netdra in its image.
+	// container is the name of the driver's container, and program is the path of netdra in the container image.
 	container, program = "driver", "/netdra"
-	// role is the name of the ClusterRole and Role in the chart that grant the required permissions.
+	// role is the name of the ClusterRole and the Role in the chart that grant the required permissions.
 	role = "dra-network-netdra"
 )
 
 // Access selects a cluster and namespaces. Empty fields have the same defaults as in kubectl.
 type Access struct {
 	Kubeconfig, Context string
-	// Namespace is the namespace for objects without one; if empty, the context's namespace is used.
+	// Namespace is the namespace of objects that do not specify one. If it is empty, the context's namespace is used.
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
 }
 
-// Streamer runs a command in a pod's container. If the exit status is not 0, the error is from
-// k8s.io/client-go/util/exec. Tests replace Streamer, since package remotecommand needs a real kubelet.
+// Streamer runs a command in a pod's container. If the exit status is not 0, it returns an error of a type from
+// k8s.io/client-go/util/exec. Tests replace it, because package remotecommand needs a real kubelet.
 type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
 
-// Cluster is a connection to a cluster with the caller's permissions.
+// Cluster is a connection to a cluster that uses the caller's permissions.
 type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
-	// Raw gets a path from the API server. It returns the API server's error, for example if a permission is missing.
+	// Raw reads a path from the API server. If the request fails, for example because the caller lacks permission, it
+	// returns the API server's error.
 	Raw    func(ctx context.Context, path string) ([]byte, error)
 	Stream Streamer
-	// Config is the connection's configuration, for callers that need other clients.
+	// Config is the client configuration, for callers that need other clients.
 	Config    *rest.Config
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
-	// Patience is the time limit per node if several nodes are queried; 0 means five minutes.
+	// Patience is the time limit per node when several nodes are queried; 0 means five minutes.
 	Patience time.Duration
 }
 
-// Connect reads the kubeconfig, which it locates in the same way as kubectl. It does not send any requests yet.
+// Connect reads the kubeconfig, which it finds in the same way as kubectl. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as in $KUBECONFIG
@@ -73,7 +74,7 @@ func Connect(access Access) (*Cluster, error) {
 		CurrentContext: access.Context, Context: clientcmdapi.Context{Namespace: access.Namespace}})
 	config, err := loading.ClientConfig()
 	switch {
-	case err != nil && access.Kubeconfig == "": // kubectl's default files
+	case err != nil && access.Kubeconfig == "": // read from kubectl's default files
 		return nil, fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", access.Kubeconfig,
@@ -97,7 +98,7 @@ func Connect(access Access) (*Cluster, error) {
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
 			result := core.RESTClient().Get().RequestURI(path).Do(ctx)
-			if err := result.Error(); err != nil { // the error from Raw would contain "unknown" instead
+			if err := result.Error(); err != nil { // otherwise, the error from Raw would contain "unknown"
 				return nil, err
 			}
 			return result.Raw()
@@ -106,7 +107,7 @@ func Connect(access Access) (*Cluster, error) {
 	}, nil
 }
 
-// streamer calls pods/exec over WebSockets, which all supported Kubernetes versions provide.
+// streamer calls pods/exec over WebSockets, which are available in all supported versions of Kubernetes.
 func streamer(config *rest.Config, client rest.Interface) Streamer {
 	return func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
 		url := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
@@ -120,7 +121,7 @@ func streamer(config *rest.Config, client rest.Interface) Streamer {
 	}
 }
 
-// denied returns an error that names the permission that the caller lacks.
+// denied returns an error that names the permission missing for the caller.
 func (c *Cluster) denied(verb string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot %s: %w; request a binding of the ClusterRole and the Role %s in namespace %s", verb,

@@ -14,16 +14,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns the pods on all nodes. If a
-// node has several pods, for example because one is terminating, it returns the newest running pod, or the newest pod
-// if none is running.
+// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns the pods on all nodes. If
+// there are several pods on a node, for example because one is terminating, it returns the newest running pod or, if
+// none is running, the newest pod.
 func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{LabelSelector: podSelector}
 	if node != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
-	if err == nil && len(list.Items) == 0 && node != "" { // a pod that cannot be scheduled is not on the node yet
+	if err == nil && len(list.Items) == 0 && node != "" { // a pod that cannot be scheduled has no node yet
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "").String()
 		list, err = c.Core.Pods(c.DriverNamespace).List(ctx, options)
 	}
@@ -40,7 +40,7 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
 }
 
-// nodeOf returns a DaemonSet pod's node. An unscheduled pod names it only in its affinity.
+// nodeOf returns the node for a DaemonSet pod. If the pod has not been scheduled, only its affinity contains the node.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -51,7 +51,7 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// selectedNode returns the node that a selector matches by name; "" if there is none.
+// selectedNode returns the node that a selector selects by name; "" if there is none.
 func selectedNode(selector *corev1.NodeSelector) string {
 	if selector != nil {
 		for _, term := range selector.NodeSelectorTerms {
@@ -74,7 +74,7 @@ func startOrder(pod *corev1.Pod) int {
 	return 1
 }
 
-// whyNotRunning returns an error with the reason why the driver's pod is not running; nil if the pod is running.
+// whyNotRunning returns an error with the reason why a driver pod is not running; nil if it is running.
 func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 	if isRunning(pod) {
 		return nil
@@ -85,7 +85,7 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		pod.Namespace, pod.Name)
 }
 
-// waitingFor returns why a pod is waiting, as the scheduler and the kubelet report; "" if there is no reason.
+// waitingFor returns the reason why a pod is waiting, as reported by the scheduler or the kubelet; "" if there is none.
 func waitingFor(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Answer is the output from a command on a node.
+// Answer is the output of a command that was run on a node.
 type Answer struct {
 	Stdout []byte
 	Stderr string
@@ -26,12 +26,12 @@ type Answer struct {
 	Code int
 }
 
-// mostBytes limits the size of a node's output.
+// mostBytes is the maximum size of a node's output.
 const mostBytes = 256 << 20
 
-// Run runs netdra with arguments in the driver's pod on a node. It returns an error if the command could not be run.
-// Arguments are passed as a list and never through a shell. Exit statuses up to [exit.Left] are from netdra; higher
-// statuses, such as 126 and 127 from the runtime, are from components that could not start netdra.
+// Run runs netdra with the given arguments in the driver's pod on a node. It returns an error if the command could not
+// be run. Arguments are passed as a list, never through a shell. Exit statuses up to [exit.Left] come from netdra.
+// Higher ones, such as 126 and 127 from the runtime, come from components that failed to start netdra.
 func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
 	pods, err := c.driverPods(ctx, node)
 	if err != nil {
@@ -47,12 +47,13 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 	return c.runIn(ctx, &pods[0], arguments)
 }
 
-// runIn runs netdra in the driver's pod. The output is limited, since a compromised node may send data endlessly.
+// runIn runs netdra in a driver pod. The size of the output is limited, because a compromised node might send data
+// endlessly.
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
 	action := fmt.Sprintf("run netdra in pod %s/%s of node %s", pod.Namespace, pod.Name, pod.Spec.NodeName)
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
-	if err != nil && ctx.Err() != nil { // the stream may still write to the buffers
+	if err != nil && ctx.Err() != nil { // the stream may still be writing to the buffers
 		return Answer{}, fmt.Errorf("cannot %s: %w", action, context.Cause(ctx))
 	}
 	answer := Answer{Stdout: stdout.Bytes(), Stderr: strings.TrimRight(stderr.String(), "\n")}
@@ -74,14 +75,14 @@ func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string
 	return answer, nil
 }
 
-// limited keeps written data up to a limit.
+// limited is a buffer that stores data up to a limit.
 type limited struct {
 	bytes.Buffer
 	full bool
 }
 
-// Write implements io.Writer. It never fails, so that the command on the node finishes normally: an error would break
-// the stream and interrupt the command.
+// Write implements io.Writer. It never fails, because an error would break the stream and interrupt the command, which
+// must be allowed to finish normally.
 func (l *limited) Write(data []byte) (int, error) {
 	if l.Len()+len(data) > mostBytes {
 		l.full = true
@@ -90,9 +91,9 @@ func (l *limited) Write(data []byte) (int, error) {
 	return l.Buffer.Write(data)
 }
 
-// Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit status
-// of all the commands. The output is sanitized, because an attacker on a node must not control an administrator's
-// terminal.
+// Relay runs command lines on a node, one after another, and relays their output. The error contains the highest exit
+// status of all commands. The output is sanitized, because an attacker on a node must not be able to control an
+// administrator's terminal.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -111,9 +112,8 @@ func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node strin
 	return exit.Status(worst)
 }
 
-// Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
-// fields from newer drivers. If the exit status is higher than the status for a failed check, there is no output to
-// decode.
+// Decode runs a command line with JSON output and decodes the output. It accepts exit status 1, and ignores unknown
+// fields, which newer drivers may add. Higher exit statuses mean that there is no output to decode.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
@@ -130,18 +130,18 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 }
 
 const (
-	// concurrency is the number of nodes that are queried concurrently.
+	// concurrency is the number of nodes queried at the same time.
 	concurrency = 8
-	// patience is the time limit per node, so that a node that hangs does not block the answers from the others.
+	// patience is the time limit per node. It prevents a hanging node from blocking the answers of the other nodes.
 	patience = 5 * time.Minute
 )
 
-// errSlow is the error for a node that exceeds the time limit.
+// errSlow is the error for a node that does not answer within the time limit.
 var errSlow = errors.New("it takes too long to answer; query it separately with --node")
 
-// Each calls query for every node that has a driver pod, with several calls at a time, and returns the answers in node
-// order. For an unreachable node, such as one whose driver pod is not running, the answer is an error. query gets a
-// context with its own deadline, so a node that hangs only blocks one of the concurrent queries.
+// Each calls query for every node that has a driver pod and returns the answers in node order. Several calls run
+// concurrently. If a node is unreachable, for example because its driver pod is not running, its answer is an error.
+// Each call has a context with its own deadline, so a hanging node blocks only one of the concurrent calls.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")
@@ -172,11 +172,11 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 			return nil
 		})
 	}
-	_ = group.Wait() // none of the functions returns an error
+	_ = group.Wait() // the functions never return errors
 	return answers, nil
 }
 
-// All runs a command line on every node that has a driver pod, as Each does, and decodes the JSON output.
+// All runs a command line on every node that has a driver pod and decodes the JSON output; see Each.
 func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error) {
 	return Each(ctx, c, func(ctx context.Context, node string) (answer T, err error) {
 		err = c.Decode(ctx, node, &answer, line...)
@@ -184,7 +184,7 @@ func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error
 	})
 }
 
-// Of is a node's answer.
+// Of is the answer from a node.
 type Of[T any] struct {
 	Node   string
 	Answer T

@@ -14,18 +14,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Kinds of objects that are on a node.
+// Kinds of objects from which a node can be determined.
 const (
 	kindNode  = "node"
 	kindPod   = "pod"
 	kindClaim = "claim"
 )
 
-// Object is an object that the user has named.
+// Object is an object specified by the user.
 type Object struct{ Kind, Name string }
 
-// ParseObject parses TYPE/NAME, using kubectl's type names, and reports whether the text has this form. As a result, if
-// a namespace is called "pod", NAMESPACE/NAME is parsed as a pod.
+// ParseObject parses TYPE/NAME, using kubectl's type names, and reports whether text has this form. Therefore,
+// NAMESPACE/NAME is parsed as a pod if the namespace is called "pod".
 func ParseObject(text string) (Object, bool) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || strings.Contains(name, "/") {
@@ -43,12 +43,12 @@ func ParseObject(text string) (Object, bool) {
 // Place is the location of an object.
 type Place struct {
 	Node string
-	// Claims are the object's claims, as NAMESPACE/NAME, and Devices are the claims' devices that belong to the driver.
-	// Both are empty for a node.
+	// Claims are the object's claims, as NAMESPACE/NAME. Devices are this driver's devices that are allocated to the
+	// claims. Both are empty for a node.
 	Claims, Devices []string
 }
 
-// Locate finds an object's node, its claims and their devices.
+// Locate determines an object's node, its claims and their devices.
 func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	switch object.Kind {
 	case kindNode:
@@ -59,7 +59,7 @@ func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	return c.locateClaim(ctx, c.Namespace, object.Name)
 }
 
-// locatePod finds a pod's node and its claims. Errors name the permission that the caller lacks.
+// locatePod determines a pod's node and its claims. If the caller lacks a permission, the error names it.
 func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place, error) {
 	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 		if err != nil {
 			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
 		}
-		if devices := devicesOf(found); len(devices) > 0 { // claims for other drivers have no such devices
+		if devices := devicesOf(found); len(devices) > 0 { // claims for other drivers have no devices of this driver
 			place.Claims = append(place.Claims, namespace+"/"+claim)
 			place.Devices = append(place.Devices, devices...)
 		}
@@ -83,8 +83,8 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 	return place, nil
 }
 
-// Topologies returns the NetworkTopologies in the cluster. It reads the list as JSON from its path, so that no client
-// for the driver's API group needs to be linked.
+// Topologies returns the NetworkTopologies in the cluster. It reads the list as JSON from its path, which makes it
+// unnecessary to link a client for the driver's API group.
 func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
 	var list v1alpha1.NetworkTopologyList
 	data, err := c.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
@@ -94,7 +94,7 @@ func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, e
 	return list.Items, err
 }
 
-// devicesOf returns this driver's devices in an allocation, without duplicates.
+// devicesOf returns this driver's devices that are allocated to a claim, without duplicates.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -119,8 +119,8 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 			"the reason, run \"kubectl describe pod\" or \"netdra simulate --pod\" with its pod",
 			namespace, name)
 	}
-	// This driver's devices are local to a node, so the allocator adds a node selector, as for all slices with a
-	// nodeName.
+	// This driver's devices are local to a node. As for all slices with a nodeName, the allocator adds a node selector
+	// to the allocation.
 	if place.Node = selectedNode(claim.Status.Allocation.NodeSelector); place.Node == "" {
 		return nil, fmt.Errorf("cannot find the node of claim %s/%s: the allocation does not contain a node; name it "+
 			"with --node", namespace, name)
