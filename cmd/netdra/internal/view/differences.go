@@ -12,7 +12,7 @@ import (
 // depends on the cable. It ignores new alternative names, because udev adds them.
 func Differences(before, after View) []string {
 	differences := []string{}
-	seen := map[int]bool{} // links in after, by index, that also exist in before
+	seen := map[int]bool{} // indexes of links in after that also exist in before
 	for i := range before.Interfaces {
 		previous := &before.Interfaces[i]
 		current := find(after.Interfaces, previous)

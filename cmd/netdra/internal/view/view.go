@@ -1,4 +1,4 @@
-// Package view describes the contents of a network namespace, for display and for comparison.
+// Package view describes the state of a network namespace, for display and for comparison.
 //
 // The rule of this package: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself may
 // add and remove at any time (loopback addresses, link-local addresses and their routes) are omitted.
@@ -18,31 +18,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is the state of a network namespace at one point in time. It can be stored as JSON; a run's journal contains
-// one.
+// View is the state of a network namespace at a point in time. It can be stored as JSON, as in the journal of runs.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
-	// Routes are the sorted routes in the main table.
+	// Routes are the routes in the main table, in sorted order.
 	Routes []Route `json:"routes"`
 }
 
-// Interface is one link in a namespace.
+// Interface is a link in a namespace.
 type Interface struct {
 	Name     string   `json:"name"`
 	AltNames []string `json:"altNames,omitempty"`
 	Index    int      `json:"index"`
-	// Kind is the kernel's link kind (veth, macvlan...); "device" for hardware, "loopback" for lo.
+	// Kind is the kernel's link kind (veth, macvlan...), "device" for hardware, or "loopback" for lo.
 	Kind string `json:"kind"`
 	MAC  string `json:"mac,omitempty"`
-	// MTU is in bytes.
+	// MTU is the maximum transmission unit in bytes.
 	MTU int `json:"mtu"`
-	// Up is the administrative state, and Carrier is the state of the medium.
+	// Up is the administrative state, and Carrier reports whether the link has a carrier.
 	Up      bool `json:"up"`
 	Carrier bool `json:"carrier"`
-	// Master is the name of the bridge, bond or vrf that the link is a port of.
+	// Master is the name of the bridge, bond or vrf of which the link is a port.
 	Master string `json:"master,omitempty"`
-	// Addresses are in CIDR form, sorted, without link-local addresses.
+	// Addresses are sorted and in CIDR form. Link-local addresses are omitted.
 	Addresses []string `json:"addresses,omitempty"`
 }
 
@@ -57,7 +56,7 @@ func (i *Interface) State() string {
 	return "up"
 }
 
-// Route is one route in the main table.
+// Route is a route in the main table.
 type Route struct {
 	// Destination is in CIDR form, or "default".
 	Destination string `json:"destination"`
@@ -65,11 +64,11 @@ type Route struct {
 	Interface   string `json:"interface,omitempty"`
 	Source      string `json:"source,omitempty"`
 	Metric      int    `json:"metric,omitempty"`
-	// Type is empty for unicast routes, otherwise blackhole, unreachable...
+	// Type is empty for unicast routes; otherwise, it is blackhole, unreachable...
 	Type string `json:"type,omitempty"`
 }
 
-// String formats the route as ip(8) does.
+// String formats the route in the style of ip(8).
 func (r Route) String() string {
 	parts := []string{r.Destination}
 	if r.Type != "" {
@@ -86,9 +85,8 @@ func (r Route) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Read reads the network namespace at the path, or the namespace of the calling thread if the path is empty. It retries
-// a dump that was interrupted by a change, because such a dump may be incomplete. The kernel marks such dumps with
-// NLM_F_DUMP_INTR.
+// Read reads the network namespace at path, or the calling thread's namespace if path is empty. A change during a dump
+// may cause incomplete results, which the kernel marks with NLM_F_DUMP_INTR. Read repeats such dumps.
 func Read(path string) (View, error) {
 	namespace := netns.None()
 	if path != "" {
@@ -216,7 +214,7 @@ func ipText(ip net.IP) string {
 	return ip.String()
 }
 
-// gatewayText returns a gateway, either from the same address family or from the other one (RFC 5549).
+// gatewayText returns the gateway, which may be from the same address family or from the other one (RFC 5549).
 func gatewayText(ip net.IP, via netlink.Destination) string {
 	if ip == nil && via != nil {
 		if other, ok := via.(*netlink.Via); ok {
