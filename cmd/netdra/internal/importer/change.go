@@ -11,22 +11,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// change replaces the networks in a pod's annotation, and the device plugin resources in its containers, with claims.
-// It returns false if there is nothing to change.
+// change replaces the networks in a pod's annotation and the device plugin resources in its containers with claims. It
+// returns false if there is nothing to replace.
 //
-// There are three cases for each network in the annotation. If the network has no topology, it stays in the annotation.
-// If its devices are reserved for Multus, it stays, and the pod also gets a claim for the device. Otherwise, a claim
-// replaces it. For a network with a resource, the claim accounts for one of the devices that the containers requested;
-// devices that remain in asked have no network.
+// For each network in the annotation, there are three cases. If the network has no topology, it stays in the
+// annotation. If the network's devices are reserved for Multus, it also stays, and the pod gets a claim for the device.
+// Otherwise, a claim replaces the network. For a network with a resource, the claim accounts for one of the devices
+// requested by the containers. Devices that remain in asked at the end have no network.
 func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
 	changed := len(asked) > 0
-	// Multus numbers interfaces by their position in the annotation, including those with a name. The driver numbers
-	// the interfaces from claims in the same way. Both assign the same names, up to the first network that has a name
-	// or stays with Multus.
+	// Multus numbers interfaces by their position in the annotation, including interfaces with explicit names. The
+	// driver numbers the interfaces of claims in the same way. Both assign the same names up to the first network that
+	// has an explicit name or stays with Multus.
 	sameNumbers := true
-	var members []*selection // the members of the composed network
+	var members []*selection // the networks that are parts of the composed network
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
 		n := m.network(s.namespace, s.name)
@@ -74,8 +74,8 @@ func (m *importer) change(w *workload) bool {
 	return changed
 }
 
-// explainVariables adds a finding for each container that reads a device plugin's variables. The driver does not set
-// them.
+// explainVariables adds a finding for each container that reads the environment variables of a device plugin, because
+// the driver does not set them.
 func (w *workload) explainVariables() {
 	w.eachContainer(func(container map[string]any, path string) {
 		text, err := json.Marshal([]any{container["command"], container["args"], container["env"]})
@@ -87,7 +87,8 @@ func (w *workload) explainVariables() {
 }
 
 // isUnclear reports whether it is unclear which network needs a requested device, because the annotation references a
-// network that is not in the input; it also adds a finding. Without the device, Multus could not attach that network.
+// network that is not in the input. In that case, it also adds a finding. Without the device, Multus could not attach
+// that network.
 func (m *importer) isUnclear(w *workload) bool {
 	for _, s := range w.networks {
 		if m.network(s.namespace, s.name) != nil {
@@ -103,10 +104,10 @@ func (m *importer) isUnclear(w *workload) bool {
 	return false
 }
 
-// keepName preserves the name that Multus assigned to the interface for the i-th network in an annotation. The name
-// becomes a parameter of the claim. If the network stays in the annotation but at a different position, the name
-// becomes a field there instead. sameNumbers is true if the driver and Multus assign the same numbers up to this
-// network; keepName returns whether this is still true for the next network.
+// keepName preserves the name that Multus assigned to the interface of the i-th network in an annotation. The name
+// becomes a parameter of the claim. If the network stays in the annotation at a different position, the name becomes a
+// field there instead. sameNumbers is true if the driver and Multus assign the same numbers up to this network.
+// keepName returns whether this will also be true for the next network.
 func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) bool {
 	if s.requests.interfaceName != "" {
 		return false
@@ -121,17 +122,17 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 		return false
 	}
 	if steps, _ := s.target(n); stepThatTakes(steps, v1alpha1.ClaimInterfaceName) == "" {
-		return false // no interface, or a fixed name
+		return false // there is no interface, or its name is fixed
 	}
-	sameNumbers = sameNumbers && s.part == nil // the driver numbers a topology's interfaces in another order
+	sameNumbers = sameNumbers && s.part == nil // the driver numbers interfaces in a topology in a different order
 	if !sameNumbers {
 		s.requests.interfaceName = name
 	}
 	return sameNumbers
 }
 
-// target returns the steps for a network selection, and the request in a claim that the parameters for these steps
-// belong to.
+// target returns the steps for a selected network, and the name of the claim request to which the parameters for these
+// steps apply.
 func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 	if s.part != nil {
 		return s.part.steps, s.part.request
@@ -140,8 +141,8 @@ func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 }
 
 // keepsResource adds a finding if a network that stays with Multus needs a device from a resource that has been
-// removed. takeResources removes the resource from all containers, since it cannot determine which network a device is
-// for.
+// removed. takeResources removes the resource from all containers, because it cannot determine for which network a
+// device is requested.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.requested] == nil {
 		return
@@ -151,18 +152,18 @@ func (w *workload) keepsResource(s *selection, n *network, asked map[string]*nee
 		"networks of the pod with this resource have claims now: add it again for this network")
 }
 
-// need contains the number of devices that a pod's containers request from a resource, and the names of these
+// need contains the number of devices that the containers of a pod request from a resource, and the names of these
 // containers.
 type need struct {
 	count      int64
 	containers []string
-	// passing is the maximum number of devices in use while an init container is running that terminates before the
-	// other containers start.
+	// passing is the maximum number of devices in use while running an init container that terminates before the other
+	// containers start.
 	passing int64
 }
 
-// add adds a container's request. Init containers must be added first, in order. As in the kubelet, later containers
-// reuse the devices of an init container that terminates.
+// add adds the request of a container. Init containers must be added first, in order. As in the kubelet, later
+// containers reuse the devices of init containers that terminate.
 func (n *need) add(container map[string]any, isInit bool, count int64) {
 	name, _ := container["name"].(string)
 	n.containers = append(n.containers, name)
@@ -173,8 +174,8 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 	n.count += count
 }
 
-// giveRest creates claims for requested devices that have no network in the annotation. The claims use the pool's own
-// topology, because it provides a device without a network, as the device plugin does.
+// giveRest creates claims for requested devices without a network in the annotation. The claims use the pool's own
+// topology because, like the device plugin, it provides a device without a network.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return
@@ -193,8 +194,8 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 }
 
 // templateFor returns the name of the claim template for a pod's network, or for the networks that form a composed
-// network. It is a separate template if the pod sets parameters; otherwise, it is the network's template. A parameter
-// that cannot be translated is reported as a finding, and the pod gets the network without that parameter.
+// network. If the pod sets parameters, the template is a separate one; otherwise, it is the network's template. A
+// parameter that cannot be translated becomes a finding, and the pod gets the network without the parameter.
 func (m *importer) templateFor(w *workload, selections []*selection, n *network) string {
 	t := template(n, w.namespace, "")
 	chosen := false
@@ -235,8 +236,8 @@ func (m *importer) templateFor(w *workload, selections []*selection, n *network)
 	return t.Name
 }
 
-// plainTemplate returns the name of a network's claim template in a namespace, and creates the template if necessary. A
-// template that was created for one pod may already have the default name.
+// plainTemplate returns the name of a network's claim template in a namespace, and creates the template if necessary.
+// The default name may already be in use for a template that was created for a single pod.
 func (m *importer) plainTemplate(n *network, namespace string) string {
 	if name, made := n.templates[namespace]; made {
 		return name
@@ -247,9 +248,9 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 	return name
 }
 
-// addClaim adds a claim to the pod and to all of its containers, so that none starts without the interface. If the
-// claim also provides device files, it is only added to containers that requested the resource. A claim's gate is a CDI
-// device, so it only holds back containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
+// addClaim adds a claim to the pod and to all of its containers, so that no container starts without the interface. If
+// the claim also provides device files, it is added only to containers that requested the resource. A claim's gate is a
+// CDI device, so it blocks only containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked map[string]*need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
@@ -279,7 +280,7 @@ func (w *workload) addClaim(n *network, templateName string, asked map[string]*n
 	})
 }
 
-// claimName returns a name that no other claim in the pod has.
+// claimName returns a name that is not used by any other claim in the pod.
 func claimName(base string, claims []any) string {
 	return unused(base, func(name string) bool {
 		return slices.ContainsFunc(claims, func(c any) bool {
@@ -289,8 +290,8 @@ func claimName(base string, claims []any) string {
 	})
 }
 
-// eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is
-// the container's path in the manifest.
+// eachContainer calls do for all containers in the order in which the kubelet starts them, beginning with init
+// containers. path is the path of the container in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
 		list, _ := objectAt(w.pod, "spec")[key].([]any)
@@ -302,9 +303,9 @@ func (w *workload) eachContainer(do func(container map[string]any, path string))
 	}
 }
 
-// takeResources removes device plugin resources from the containers, and returns the requested devices. If both the
-// request and the limit for an extended resource are set, Kubernetes requires them to be equal, so only one of the two
-// is counted.
+// takeResources removes device plugin resources from the containers and returns the requested devices. If both a
+// request and a limit are set for an extended resource, Kubernetes requires them to be equal, so only one of them is
+// counted.
 func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
@@ -348,18 +349,18 @@ func (w *workload) isInit(path string) bool {
 	return strings.HasPrefix(path, w.path+"spec.initContainers")
 }
 
-// devicesOf parses the number of devices that a container requests, which Kubernetes requires to be an integer. It does
-// not parse quantities: "1e30" has no integer value, and a malicious quantity can take arbitrarily long to parse.
+// devicesOf parses the number of devices requested by a container, which Kubernetes requires to be an integer. It does
+// not parse quantities: "1e30" is not a usable integer, and a malicious quantity can take arbitrarily long to parse.
 func devicesOf(value any) (count int64, readable bool) {
 	count, err := strconv.ParseInt(fmt.Sprint(value), 10, 64)
 	return count, err == nil && count >= 0 && count <= maxDevices
 }
 
-// maxDevices is the maximum number of devices that a container may request, which is also the limit for a claim.
+// maxDevices is the maximum number of devices that a container may request. It is the same as the limit for a claim.
 const maxDevices = 32
 
-// setNetworks writes the networks that must stay in the annotation. It writes them as JSON even if the original used
-// the short form, because elements may have fields that the short form does not support.
+// setNetworks writes the networks that stay in the annotation. It uses JSON even if the original was in the short form,
+// because elements may have fields that the short form does not support.
 func (w *workload) setNetworks(kept []map[string]any) {
 	annotations := objectAt(objectAt(w.pod, "metadata"), "annotations")
 	delete(annotations, annotationNetworks)
@@ -374,8 +375,8 @@ func (w *workload) setNetworks(kept []map[string]any) {
 	}
 }
 
-// clean removes the fields that the cluster has set, so that the object can be created again. The field nodeName exists
-// only in a pod that was read from a cluster; it would bypass the scheduler, and thus claim allocation.
+// clean removes the fields set by the cluster, so that the object can be created again. nodeName is only set in pods
+// that were read from a cluster; it would bypass the scheduler and therefore claim allocation.
 func (w *workload) clean() {
 	delete(w.document, "status")
 	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
@@ -400,8 +401,8 @@ func (w *workload) clean() {
 	}
 }
 
-// resources returns the sorted names of all resources that have a topology. Pods continue to request all other
-// resources.
+// resources returns the names of all resources for which there is a topology, in sorted order. Pods continue to request
+// all other resources.
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {
@@ -422,7 +423,7 @@ func (n *network) resources() []string {
 	return names
 }
 
-// ownNetworkOf returns the network that was created for a pool that no network in the input uses; nil if there is none.
+// ownNetworkOf returns the network that was created for a pool if no network in the input uses the pool; otherwise nil.
 func (m *importer) ownNetworkOf(resourceName string) *network {
 	for _, n := range m.networks {
 		if n.resource == resourceName && n.ofPool {
@@ -432,8 +433,8 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 	return nil
 }
 
-// users returns the namespaces whose pods use a network: the network's own namespace, and the namespaces of the pods in
-// the input. The network's topology may only be used in these namespaces.
+// users returns the namespaces in which pods use a network: the network's own namespace, and the namespaces of pods in
+// the input that use it. The network's topology may be used only in these namespaces.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {
@@ -449,7 +450,7 @@ func (m *importer) users(n *network) []string {
 	return sortedKeys(names)
 }
 
-// needsAnnotation reports whether a controller other than Multus reads the network from the pods' annotations.
+// needsAnnotation reports whether a controller other than Multus reads the pods' annotations for this network.
 func (n *network) needsAnnotation() bool {
 	var config struct {
 		IPAM struct{ Type string }
@@ -457,11 +458,11 @@ func (n *network) needsAnnotation() bool {
 	}
 	root := n.root()
 	if root.Config != nil {
-		_ = json.Unmarshal(root.Config.Raw, &config) // with templates, fields have other types
+		_ = json.Unmarshal(root.Config.Raw, &config) // in a template, fields may have other types
 	}
 	plugins := known().AnnotationPlugins
 	return config.IB || slices.Contains(plugins, root.Type) || slices.Contains(plugins, config.IPAM.Type)
 }
 
-// root returns the step that uses a device.
+// root returns the network's root step.
 func (n *network) root() *v1alpha1.Step { return &n.topology.Spec.Steps[0] }

@@ -12,11 +12,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// request is the name of the request in a template with a single request. In other templates, requests are named after
-// the root steps.
+// request is the request name in templates with a single request. In other templates, requests are named after the root
+// steps.
 const request = "net"
 
-// template creates the claim template for a network in a namespace, with a request for each root step.
+// template creates the claim template for a network in a namespace, with one request for each root step.
 func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
 	t := &resourceapi.ResourceClaimTemplate{}
 	t.APIVersion, t.Kind = resourceapi.SchemeGroupVersion.String(), "ResourceClaimTemplate"
@@ -36,7 +36,7 @@ func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemp
 }
 
 // choose adds a pod's parameters for an interface to a request in a template, step by step. It first decodes the
-// parameters with the driver's own function, so that no pod gets stuck waiting for a claim that the driver rejects.
+// parameters with the driver's own function, so that no pod gets stuck because the driver rejects its claim.
 func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
@@ -56,8 +56,8 @@ func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1
 	return nil
 }
 
-// pick restricts a request in a template to one device. The selector tolerates a missing address, because some devices
-// in the class may have none, and the scheduler stops scheduling a pod if a selector reads a missing attribute.
+// pick restricts a request in a template to one device. The selector tolerates devices without an address, because some
+// devices in the class may not have one, and the scheduler gives up on a pod if a selector reads a missing attribute.
 func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
 	expression := fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`, policyapi.AttributeDomain,
 		pciAddress(address))
@@ -69,7 +69,7 @@ func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
 	}
 }
 
-// stepThatTakes returns the name of the step that lets claims set a parameter; empty if there is none.
+// stepThatTakes returns the name of the step that allows claims to set a parameter; empty if there is none.
 func stepThatTakes(steps []v1alpha1.Step, parameter v1alpha1.ClaimParameter) string {
 	for i := range steps {
 		if slices.Contains(steps[i].ClaimParameters, parameter) {
@@ -79,14 +79,14 @@ func stepThatTakes(steps []v1alpha1.Step, parameter v1alpha1.ClaimParameter) str
 	return ""
 }
 
-// podRequests are a pod's parameters for one interface. Empty fields request nothing.
+// podRequests contains the parameters that a pod sets for one interface. Empty fields are not set.
 type podRequests struct {
 	mac, interfaceName string
 	ips                []string
 }
 
-// parameters assigns the requests to the steps of a network that support them. refused are the parameters that no step
-// supports.
+// parameters assigns the requests to those steps of a network that support them. refused lists the parameters that no
+// step supports.
 func (w podRequests) parameters(steps []v1alpha1.Step) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
 		step := stepThatTakes(steps, parameter)

@@ -15,7 +15,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// importText imports documents, and returns the result together with the documents that the command would write.
+// importText imports documents. It returns the result and the documents that the command would write.
 func importText(t *testing.T, text string, options Options) (*Result, []manifest.Document) {
 	t.Helper()
 	documents, err := manifest.Read("-", strings.NewReader(text))
@@ -37,8 +37,8 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 	return result, made
 }
 
-// A value of the wrong type may restrict the selection, so a policy with such a value selects nothing until the user
-// has addressed the finding.
+// A value of the wrong type might have restricted the selection, so a policy with such a value selects nothing until
+// the user has resolved the finding.
 func TestWhatCannotBeReadSelectsNothing(t *testing.T) {
 	const plugin, operator = `
 apiVersion: v1
@@ -95,8 +95,8 @@ func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceE
 	return policies
 }
 
-// A pod gets as many claims as it would get devices: the devices of an init container that terminates are reused by
-// later containers. A value that is not a small integer is a finding, and its size does not affect the parsing time.
+// A pod gets as many claims as it previously got devices. Later containers reuse the devices of an init container that
+// terminates. A value that is not a small integer becomes a finding, and its size does not affect the parsing time.
 func TestDevicesOfContainers(t *testing.T) {
 	const pool = `
 apiVersion: v1
@@ -153,8 +153,8 @@ spec:
 	}
 }
 
-// A network's claims request its class, even if a template for a single pod already has the default name of the
-// network's template.
+// Claims for a network request the network's class, even if a template for a single pod already has the default name of
+// the network's template.
 func TestTemplatesOfOneName(t *testing.T) {
 	_, made := importText(t, networkOf("data", "example.com/data")+networkOf("web-data", "example.com/other")+`---
 apiVersion: v1
@@ -189,7 +189,7 @@ spec: {containers: [{name: main, image: none}]}
 	}
 }
 
-// Objects without metadata or without a pod are reported as findings, and do not abort the import.
+// Objects without metadata or without a pod become findings and do not abort the import.
 func TestObjectsWithoutAPod(t *testing.T) {
 	network := networkOf("data", "example.com/data")
 	for _, text := range []string{
@@ -208,7 +208,7 @@ func TestObjectsWithoutAPod(t *testing.T) {
 	}
 }
 
-// Scalable functions are selected by their NIC and number. Their PCI addresses are those of the NIC.
+// Scalable functions are selected by NIC and number. Their PCI address is that of the NIC.
 func TestScalableFunctionsAreSelected(t *testing.T) {
 	values, err := decodeJSON[map[string]any](`{"resourceName": "sf", "deviceType": "auxNetDevice", "selectors":
 		[{"vendors": ["15b3"], "pciAddresses": ["03:00.0"], "pfNames": ["p0#1-8", "p1"], "auxTypes": ["sf"]}]}`)

@@ -12,28 +12,28 @@ import (
 )
 
 // part is one network in a composed topology. A pod gets a composed topology if some of its networks use the interfaces
-// of others, for example for a bond of two virtual functions.
+// of others, for example a bond of two virtual functions.
 type part struct {
 	*network
-	uses    []int           // the earlier parts whose interfaces it uses, in the order of network.links
-	ifName  string          // the fixed name of its interface; empty if claims set the name
-	request string          // for its own device, or for the device of the first part that it uses
-	steps   []v1alpha1.Step // in the composed topology
+	uses    []int           // the earlier parts whose interfaces this part uses, in the order of network.links
+	ifName  string          // the fixed name of this part's interface; empty if claims set the name
+	request string          // the request for this part's own device, or for the device of the first part that it uses
+	steps   []v1alpha1.Step // this part's steps in the composed topology
 }
 
-// Parameters for interfaces that the pod's other networks create. The names are a convention among the plugins that
-// have them.
+// Parameters for interfaces that are created by the pod's other networks. The plugins that support such interfaces use
+// these names by convention.
 const (
-	linksParameter = "links"            // objects with a name
-	linksInPod     = "linksInContainer" // whether the links are in the pod
+	linksParameter = "links"            // a list of objects that each have a name
+	linksInPod     = "linksInContainer" // reports whether the links are in the pod
 )
 
 // interfaceOf returns the template for a step's interface name.
 func interfaceOf(step string) string { return "{{ " + step + ".interfaceName }}" }
 
-// onLinks makes a network's first step use the interfaces that its configuration names. Until compose replaces these
-// names with steps, the step depends on the names. onLinks returns false and adds a finding if the names are missing or
-// unusable.
+// onLinks makes the first step of a network use the interfaces named in the network's configuration. Initially, the
+// step depends on these names, which compose later replaces with the names of steps. If interface names are missing or
+// unusable, onLinks adds a finding and returns false.
 func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	replace := func(object map[string]any, key string) {
 		if name, _ := object[key].(string); v1alpha1.CheckClaimInterfaceName(name) == nil {
@@ -63,7 +63,7 @@ func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v
 		f.values[linksInPod] = true
 		for _, link := range n.links {
 			host := m.hostLink(n, link)
-			if host.topology == nil { // a finding states the reason
+			if host.topology == nil { // a finding contains the reason
 				return false
 			}
 			n.hosts = append(n.hosts, host)
@@ -77,8 +77,8 @@ func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v
 	return true
 }
 
-// hostLink returns a network that moves a host link to the pod. The space in the network's name distinguishes it from
-// networks that pods can reference.
+// hostLink returns a network that moves a link from the host to the pod. The space in the network's name ensures that
+// it cannot clash with networks that pods can reference.
 func (m *importer) hostLink(n *network, link string) *network {
 	plugin := map[string]any{"type": known().LinkPlugin, "device": link}
 	host := &network{source: n.source, namespace: n.namespace, name: n.name + " " + link, ofLink: true,
@@ -88,8 +88,8 @@ func (m *importer) hostLink(n *network, link string) *network {
 	return host
 }
 
-// withHosts appends the parts for a network's host links, if any, and for the network itself. Without host links, the
-// network uses earlier parts.
+// withHosts appends parts for a network's host links, if any, and a part for the network itself. If the network has no
+// host links, it uses earlier parts.
 func (n *network) withHosts(parts []part, uses []int) []part {
 	for i, host := range n.hosts {
 		uses = append(uses, len(parts))
@@ -98,10 +98,11 @@ func (n *network) withHosts(parts []part, uses []int) []part {
 	return append(parts, part{network: n, uses: uses})
 }
 
-// composeFor composes a topology for a pod's networks if some of them use the interfaces of others. It returns false
-// and adds a finding if this is impossible: Multus could not attach these networks if the driver attached the others.
+// composeFor composes a topology for those networks of a pod that use each other's interfaces. If this is impossible,
+// it adds a finding and returns false, and the pod must stay unchanged: Multus could not attach these networks if the
+// driver attached the others.
 func (m *importer) composeFor(w *workload) bool {
-	position := map[string]int{} // positions of the networks, by interface
+	position := map[string]int{} // maps interface names to the positions of networks
 	uses, members := map[int][]int{}, map[int]bool{}
 	for i, s := range w.networks {
 		n := m.network(s.namespace, s.name)
@@ -122,7 +123,7 @@ func (m *importer) composeFor(w *workload) bool {
 		position[s.interfaceName(i)] = i
 	}
 	var parts []part
-	index := map[int]int{} // indexes of the parts, by network position
+	index := map[int]int{} // maps the positions of networks to the indexes of parts
 	for i, s := range w.networks {
 		if members[i] {
 			for j, used := range uses[i] {
@@ -148,14 +149,14 @@ func (m *importer) composeFor(w *workload) bool {
 	return true
 }
 
-// isUsable reports whether the driver attaches a selection's network and creates an interface that other networks can
+// isUsable reports whether the driver attaches the selected network and creates an interface that other networks can
 // use.
 func (m *importer) isUsable(s *selection) bool {
 	n := m.network(s.namespace, s.name)
 	return n != nil && (n.derived != nil || n.topology != nil && !n.isReserved() && !n.needsAnnotation())
 }
 
-// compose returns the network whose topology contains all parts. Pods with the same networks share it.
+// compose returns the network whose topology contains all parts. Pods with the same networks share the result.
 func (m *importer) compose(parts []part) *network {
 	last := parts[len(parts)-1]
 	topology := m.newTopology(last.network)
@@ -180,14 +181,15 @@ func (m *importer) compose(parts []part) *network {
 	return c
 }
 
-// appendTo appends the steps of a part. It gives them names that are not yet used in the composed topology.
+// appendTo appends the steps of a part to the steps of the composed topology. It gives them names that are not in use
+// yet.
 func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	first := len(steps)
 	source := p.derived
 	if source == nil {
 		source = p.topology.Spec.Steps
 	}
-	parents, interfaces := map[string]string{}, []string{} // new steps by old name; old and new templates
+	parents, interfaces := map[string]string{}, []string{} // new step names by old name; pairs of old and new templates
 	for i, j := range p.uses {
 		parent := &parts[j]
 		parents[p.links[i]] = parent.steps[len(parent.steps)-1].Name
@@ -196,7 +198,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	for i := range source {
 		step := source[i].DeepCopy()
 		step.Name = stepName(step.Type, steps)
-		step.ExtendedResourceName = "" // a pod that requests the resource gets only one device
+		step.ExtendedResourceName = "" // a pod that requests the resource would get only one device
 		for d, parent := range step.DependOn {
 			step.DependOn[d] = parents[parent]
 		}
@@ -204,7 +206,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 			step.Config = &runtime.RawExtension{
 				Raw: []byte(strings.NewReplacer(interfaces...).Replace(string(step.Config.Raw)))}
 		}
-		if i == 0 { // later steps only depend on earlier steps in the part
+		if i == 0 { // later steps depend only on earlier steps in the same part
 			parents, interfaces = map[string]string{}, nil
 		}
 		parents[source[i].Name] = step.Name
@@ -221,7 +223,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	return steps
 }
 
-// interfaceName returns the name that Multus assigns to the interface for the i-th network in an annotation.
+// interfaceName returns the name that Multus assigns to the interface of the i-th network in an annotation.
 func (s *selection) interfaceName(i int) string {
 	if s.requests.interfaceName != "" {
 		return s.requests.interfaceName
@@ -229,9 +231,9 @@ func (s *selection) interfaceName(i int) string {
 	return "net" + strconv.Itoa(i+1)
 }
 
-// dropParts clears partOf for networks with a topology of their own that a pod also uses separately. It also reports
-// networks that only became part of a composed topology, and networks that need the interfaces of other networks if no
-// pod in the input has those other networks.
+// dropParts clears partOf for each network that has its own topology and that a pod uses separately. It also reports
+// networks that have only become part of a composed topology, and networks that need the interfaces of other networks
+// although no pod in the input has those.
 func (m *importer) dropParts() {
 	for _, w := range m.workloads {
 		for _, s := range w.networks {

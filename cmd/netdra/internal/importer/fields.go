@@ -13,24 +13,25 @@ import (
 
 // Finding describes an input field that could not be translated directly.
 type Finding struct {
-	// Location is the location of the document, as FILE:LINE.
+	// Location is the position of the document, as FILE:LINE.
 	Location string `json:"location"`
-	// Object is the object's kind and name.
+	// Object is the kind and name of the object.
 	Object string `json:"object"`
-	// Field is the path of the field. If the field is inside a JSON string, its path in the string follows a colon.
+	// Field is the path of the field. If the field is inside a JSON string, the path of the string is followed by a
+	// colon and the path within the string.
 	Field string `json:"field,omitempty"`
-	// Value is the value as JSON, truncated.
+	// Value is the value as JSON, possibly truncated.
 	Value string `json:"value,omitempty"`
-	// Action is true if the user has to act, and false if the field is no longer needed.
+	// Action is true if the user has to take action, and false if the field is no longer needed.
 	Action bool `json:"action"`
-	// Reason states the reason for the finding and the required action.
+	// Reason explains the finding and, if applicable, the required action.
 	Reason string `json:"reason"`
 
-	order int // the object's position in the input
+	order int // the position of the object in the input
 }
 
-// source is the input object that a finding refers to. order allows sorting findings in input order, although objects
-// are read in several passes.
+// source is the input object to which findings refer. order makes it possible to sort findings in input order, because
+// objects are read in several passes.
 type source struct {
 	location, object string
 	order            int
@@ -43,10 +44,11 @@ func (s *source) add(action bool, field string, value any, format string, argume
 		Value: shorten(value), Action: action, Reason: fmt.Sprintf(format, arguments...)})
 }
 
-// maxValue is the maximum number of characters shown for a value.
+// maxValue is the maximum number of characters of a value that are shown.
 const maxValue = 60
 
-// shorten formats a value for one line in a report. It truncates at a character boundary, not at a byte.
+// shorten formats a value for a single line in a report. It truncates long values between characters, not within a
+// multi-byte character.
 func shorten(value any) string {
 	if value == nil {
 		return ""
@@ -61,11 +63,12 @@ func shorten(value any) string {
 	return string(encoded)
 }
 
-// fields contains the fields of one input object. Reading a field marks it; close reports unread fields. A child is
-// closed with its parent; an object inside a string is also a child. fields is not safe for concurrent use.
+// fields contains the fields of one input object. Reading a field marks it as read, and close reports unread fields.
+// Closing an object also closes its children, which include objects inside strings. fields is not safe for concurrent
+// use.
 type fields struct {
 	*source
-	path     string // with a separator at the end, or empty
+	path     string // ends with a separator unless empty
 	values   map[string]any
 	read     map[string]bool
 	children []*fields
@@ -76,12 +79,12 @@ func newFields(s *source, path string, values map[string]any) *fields {
 	return &fields{source: s, path: path, values: values, read: map[string]bool{}}
 }
 
-// whole returns the object's own path.
+// whole returns the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read this
-// configuration, it ignores the case of keys, because a selector that is not read would widen a policy. An exact match
-// takes precedence, followed by the first key in sorted order.
+// pop returns a value and marks it as read; nil if it does not exist. It ignores the case of keys, as do the programs
+// that read this configuration with encoding/json; overlooking a selector would make a policy too broad. An exact match
+// takes precedence, followed by the first match in sorted order.
 func (f *fields) pop(key string) any {
 	if value, found := f.values[key]; found {
 		f.read[key] = true
@@ -96,13 +99,13 @@ func (f *fields) pop(key string) any {
 	return nil
 }
 
-// wrong reports a value of the wrong type.
+// wrong reports a value that has the wrong type.
 func (f *fields) wrong(path string, value any, want string) {
 	f.mistyped = true
 	f.add(true, path, value, "is not %s, so it was not read: fix it", want)
 }
 
-// typed returns a value of type T; a value of another type is reported as a finding. YAML decodes all numbers as
+// typed returns a value of type T. A value of another type is reported as a finding. YAML decodes all numbers as
 // float64.
 func typed[T any](f *fields, key, want string) T {
 	value := f.pop(key)
@@ -113,8 +116,8 @@ func typed[T any](f *fields, key, want string) T {
 	return result
 }
 
-// elements calls do with the path and the value of each item in a list, and reports items that are not of type T. A
-// single value is treated as a list with one element.
+// elements calls do with the path and the value of each list item, and reports items that are not of type T. A single
+// value is treated as a list with one item.
 func elements[T any](f *fields, key, wantList, want string, do func(path string, value T)) {
 	value := f.pop(key)
 	if single, matches := value.(T); matches {
@@ -147,7 +150,7 @@ func (f *fields) texts(key string) (texts []string) {
 	return texts
 }
 
-// child returns the fields of a nested object. If the object does not exist, the result has no fields.
+// child returns the fields of a nested object. If the object does not exist, the result is empty.
 func (f *fields) child(key string) *fields {
 	return f.adopt(f.path+key+".", typed[map[string]any](f, key, "an object"))
 }
@@ -166,7 +169,7 @@ func (f *fields) adopt(path string, values map[string]any) *fields {
 	return child
 }
 
-// note reports a nonempty field as no longer needed.
+// note reports a nonempty field that is no longer needed.
 func (f *fields) note(key, reason string) { f.record(false, key, reason) }
 
 func (f *fields) record(action bool, key, reason string) {
@@ -175,7 +178,7 @@ func (f *fields) record(action bool, key, reason string) {
 	}
 }
 
-// without reports the nonempty fields that have no equivalent; see equivalents.yaml for the objects and their fields.
+// without reports nonempty fields that have no equivalent. equivalents.yaml lists these fields by object.
 func (f *fields) without(object string) {
 	for _, key := range sortedKeys(known().Without[object]) {
 		f.record(true, key, known().Without[object][key])
@@ -185,7 +188,7 @@ func (f *fields) without(object string) {
 	}
 }
 
-// isEmpty reports whether a value is equivalent to a missing field.
+// isEmpty reports whether a value has the same meaning as a missing field.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -206,7 +209,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// ignore marks fields that are not translated, such as those that the API server sets, as read.
+// ignore marks fields that are not translated as read, such as those set by the API server.
 func (f *fields) ignore(keys ...string) {
 	for _, key := range keys {
 		f.pop(key)
@@ -226,11 +229,11 @@ func (f *fields) close() {
 	}
 }
 
-// restricts returns the terms for a selector, and adds the term never if the selector contains unknown fields or values
-// of the wrong type.
+// restricts returns the terms for a selector. If the selector contains unknown fields or values of the wrong type, it
+// adds the term never.
 //
-// It must be called after all known fields in the selector have been read. A policy that ignores a restriction would
-// offer devices that the original does not.
+// It must be called after all known fields in the selector have been read. A policy that ignored a restriction would
+// offer devices that the original does not offer.
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
@@ -246,15 +249,15 @@ func (f *fields) restricts(terms []string) []string {
 	return terms
 }
 
-// nothing adds the term never to a policy's terms, so that the policy selects no device: an unread value might restrict
-// the selection.
+// nothing adds the term never to a policy's terms, so that the policy selects no devices. It is used if an unread value
+// might have restricted the selection.
 func (f *fields) nothing(terms []string) []string {
 	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: fix it and import it "+
 		"again, or remove %q from its selector", never)
 	return append(terms, never)
 }
 
-// decodeJSON decodes JSON in a string. A duplicate key is an error, because some programs use the last value, and
+// decodeJSON decodes JSON from a string. Duplicate keys are an error, because some programs use the last value and
 // others use the first.
 func decodeJSON[T any](text string) (value T, err error) {
 	strict, err := kjson.UnmarshalStrict([]byte(text), &value, kjson.DisallowDuplicateFields)

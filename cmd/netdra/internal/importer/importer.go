@@ -18,19 +18,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Options contains settings that the input does not provide.
+// Options contains settings that are not in the input.
 type Options struct {
 	// Namespace is the namespace for objects that do not specify one.
 	Namespace string
-	// DevicePluginPrefix is the prefix for resources from the device plugin's configuration; OperatorPrefix is the
-	// prefix for resources that the operator creates. If OperatorPrefix is empty, the importer derives it from the
-	// input; see operatorPrefix.
+	// DevicePluginPrefix is the prefix of resources in the device plugin's configuration, and OperatorPrefix is the
+	// prefix of resources created by the operator. If OperatorPrefix is empty, it is derived from the input; see
+	// operatorPrefix.
 	DevicePluginPrefix, OperatorPrefix string
-	// KeepResourceNames makes topology classes use the device plugin's resource names, and leaves pods unchanged if
-	// these names are sufficient.
+	// KeepResourceNames makes the classes of topologies use the device plugin's resource names. Pods for which these
+	// names are sufficient stay unchanged.
 	KeepResourceNames bool
-	// KeepMultus translates networks into topologies that only reserve the devices. Multus continues to attach these
-	// devices.
+	// KeepMultus creates topologies that only reserve the devices, while Multus continues to attach them.
 	KeepMultus bool
 	// Schemas are the schemas of the CNI plugins.
 	Schemas cnichain.Schemas
@@ -38,13 +37,13 @@ type Options struct {
 
 // Result is the result of a translation.
 type Result struct {
-	// Objects are policies, topologies, claim templates and changed pods, in the order in which they must be applied.
+	// Objects are policies, topologies, claim templates and modified pods, in the order in which they must be applied.
 	Objects []any `json:"objects"`
-	// Findings are the parts of the input that the objects do not reflect, in input order.
+	// Findings describe the parts of the input that the objects do not reflect, in input order.
 	Findings []Finding `json:"findings"`
 }
 
-// importer performs one translation: it reads the input and then creates the output. It can be used only once, and is
+// importer performs one translation: it reads the input and then creates the output. It can be used only once and is
 // not safe for concurrent use.
 type importer struct {
 	options   Options
@@ -53,12 +52,12 @@ type importer struct {
 	composed  []*network // composed of several networks
 	workloads []*workload
 	templates []*resourceapi.ResourceClaimTemplate
-	names     map[string]bool             // "KIND NAME" of created objects
-	schemas   []*v1alpha1.CNIPluginSchema // needed by topologies in addition to the built-in schemas
+	names     map[string]bool             // the created objects, as "KIND NAME"
+	schemas   []*v1alpha1.CNIPluginSchema // schemas that topologies need in addition to the built-in ones
 }
 
-// Import translates documents. It returns an error if documents cannot be read; all other problems are reported as
-// findings. The output depends only on the input: all maps are processed in sorted order, so that the results of two
+// Import translates documents. It returns an error only if documents cannot be read; all other problems become
+// findings. The output depends only on the input: maps are always processed in sorted order, so that the results of two
 // runs can be compared.
 func Import(documents []manifest.Document, options Options) (*Result, error) {
 	result := &Result{Objects: []any{}, Findings: []Finding{}}
@@ -73,7 +72,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 		}
 	}
 	m.options.OperatorPrefix = cmp.Or(options.OperatorPrefix, operatorPrefix(objects))
-	// The operator's pools and networks come first, because pods and other networks refer to them.
+	// The operator's pools and networks are read first, because pods and other networks refer to them.
 	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}, m.podReaders()} {
 		for _, o := range objects {
 			if do := read[o.kind]; do != nil {
@@ -100,7 +99,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// pooling returns the functions that read the objects from which pools and operator networks are created.
+// pooling returns the functions that read the objects that define pools and the operator's networks.
 func (m *importer) pooling() map[string]func(*object) {
 	readers := map[string]func(*object){kindConfigMap: m.readConfigMap, kindNodePolicy: m.readNodePolicy}
 	for kind := range known().Networks {
@@ -109,8 +108,8 @@ func (m *importer) pooling() map[string]func(*object) {
 	return readers
 }
 
-// skip reports an object that is not translated. Kinds that are often in the same file but have nothing to do with
-// networks require no action.
+// skip reports an object that is not translated. No action is required for unrelated kinds that are often in the same
+// file.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
 	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
@@ -119,8 +118,8 @@ func (m *importer) skip(o *object, reason string) {
 
 // make creates all objects from the input.
 //
-// The result is in the order required by kubectl apply: policies and topologies come before the templates and pods that
-// need them.
+// The objects are in the order required by kubectl apply: policies and topologies come before the templates and pods
+// that depend on them.
 func (m *importer) make(result *Result) error {
 	m.separateUses()
 	for _, n := range m.networks {
@@ -129,7 +128,7 @@ func (m *importer) make(result *Result) error {
 	m.ownNetworks()
 	for _, n := range m.networks {
 		if n.derived != nil && len(n.hosts) > 0 {
-			m.compose(n.withHosts(nil, nil)) // does not need a pod's other networks
+			m.compose(n.withHosts(nil, nil)) // does not need the pod's other networks
 		}
 		for _, p := range n.pools {
 			if n.topology != nil {
@@ -142,7 +141,7 @@ func (m *importer) make(result *Result) error {
 		switch {
 		case m.staysAsItIs(w):
 			w.explainStay()
-		case m.isUnclear(w) || !m.composeFor(w): // these calls add a finding
+		case m.isUnclear(w) || !m.composeFor(w): // both calls add a finding
 		case m.change(w):
 			changed = append(changed, w.document)
 		default:
@@ -183,9 +182,9 @@ func (m *importer) make(result *Result) error {
 	return nil
 }
 
-// templatesOf creates the claim template for a network in its namespace, unless each claim must set addresses. A pool's
-// network and a composed network get a template only if no pod uses them, since each pod that uses them already has a
-// template for them.
+// templatesOf creates a network's claim template in the network's namespace, unless every claim must set addresses. For
+// a pool's own network or a composed network, it creates a template only if no pod uses the network, because the
+// template for such a pod already exists.
 func (m *importer) templatesOf(n *network) {
 	if slices.ContainsFunc(n.topology.Spec.Steps, func(s v1alpha1.Step) bool { return claimspec.NeedsIPs(&s) }) {
 		return // a claim without addresses would be rejected
@@ -200,8 +199,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks creates topologies for pools that no network uses; device plugins do not require a network. As before,
-// pods that use these pools get only the virtual function.
+// ownNetworks creates topologies for pools that no network uses. Device plugins do not require a network. As before,
+// pods that use such a pool get only the virtual function.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
@@ -221,7 +220,7 @@ func (m *importer) ownNetworks() {
 	}
 }
 
-// explainNamespaces reports the namespaces whose claims may use a network's topology.
+// explainNamespaces reports in which namespaces claims may use a network's topology.
 func (m *importer) explainNamespaces(n *network) {
 	if users := m.users(n); len(users) > 0 {
 		n.add(false, "metadata.namespace", nil, "claims in namespace %s may use topology %s; add other namespaces to "+
@@ -230,8 +229,8 @@ func (m *importer) explainNamespaces(n *network) {
 	}
 }
 
-// problemsOf returns the errors that the API server, the controller or the webhook would return for a topology. An
-// invalid topology is not written, because users would otherwise only learn about its errors from the API server.
+// problemsOf returns the errors that the API server, the controller or the webhook would report for a topology. Invalid
+// topologies are not written, because users would otherwise learn about the errors only from the API server.
 func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	var problems []string
 	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {
@@ -247,15 +246,15 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	return problems
 }
 
-// unique returns an unused name for an object of a kind. kind may include a namespace, so that template names may be
-// reused in other namespaces.
+// unique returns an unused name for an object of the given kind. kind may include a namespace, so that a template name
+// can be reused in other namespaces.
 func (m *importer) unique(kind string, parts ...string) string {
 	name := unused(cmp.Or(objectName(parts...), "unnamed"), func(name string) bool { return m.names[kind+" "+name] })
 	m.names[kind+" "+name] = true
 	return name
 }
 
-// unused returns a name that is not taken: the base, or the base with a number.
+// unused returns a name that is not taken: base, or base followed by a number.
 func unused(base string, isTaken func(name string) bool) string {
 	name := base
 	for i := 2; isTaken(name); i++ {
@@ -280,7 +279,8 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without unset fields. The Go types encode an empty status and, in a template, empty metadata.
+// tidy returns an object without unset fields. The Go types would encode an empty status and, in templates, empty
+// metadata.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -30,7 +30,7 @@ func options() Options {
 		Schemas: cnichain.DefaultSchemas()}
 }
 
-// translated imports a file as the command does. Locations only contain the file's base name.
+// translated imports a file in the same way as the command. Locations in the result contain only the file's base name.
 func translated(t *testing.T, file string) *Result {
 	t.Helper()
 	documents, err := manifest.Read(file, nil)
@@ -87,8 +87,8 @@ func compare(t *testing.T, file string, got []byte) {
 	}
 }
 
-// checkObjects applies the checks of the API server, the webhook and the controller to objects. It decodes each object
-// strictly, and checks that claims request classes from existing topologies.
+// checkObjects checks objects in the same way as the API server, the webhook and the controller. It decodes each object
+// strictly, and checks that claims request classes of existing topologies.
 func checkObjects(t *testing.T, data []byte) {
 	t.Helper()
 	documents, err := manifest.Read("-", bytes.NewReader(data))
@@ -137,13 +137,13 @@ func checkPolicy(t *testing.T, found *manifest.Document) {
 	}
 }
 
-// class is the DeviceClass of a step.
+// class is the DeviceClass for a step.
 type class struct {
 	topology *v1alpha1.NetworkTopology
 	step     string
 }
 
-// checkClaim applies the driver's checks to a claim from a template.
+// checkClaim checks a claim from a template in the same way as the driver.
 func checkClaim(t *testing.T, template *resourceapi.ResourceClaimTemplate, classes map[string]class) {
 	t.Helper()
 	spec := claimspec.Spec{Claim: template.Name}
@@ -202,7 +202,7 @@ func checkUser(t *testing.T, found *manifest.Document, classes map[string]class,
 	}
 }
 
-// No field is lost: an unknown field is reported as a finding, regardless of its position in the input.
+// No field is lost: an unknown field is reported as a finding, wherever it is in the input.
 func TestUnknownFieldsAreFound(t *testing.T) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	planted := 0
@@ -249,7 +249,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 		return f.Field == path+".planted" && f.Action
 	}) {
-		// If the operator creates a network, it is skipped as a whole, with its own finding.
+		// If the operator creates the network, the entire network is skipped with a finding of its own.
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 			return strings.Contains(f.Reason, "was already read")
 		}) {
@@ -259,7 +259,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	return 1
 }
 
-// NICs and indexes use the device plugin's notation; anything else is rejected.
+// NICs and indexes use the notation of the device plugin. Other values are rejected.
 func TestCardsAndIndexes(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":       `P == "a" || O == "a"`,
@@ -280,7 +280,7 @@ func TestCardsAndIndexes(t *testing.T) {
 	}
 }
 
-// Hostile text never crashes the program, and never becomes part of an expression.
+// Hostile input neither crashes the program nor becomes part of an expression.
 func FuzzImport(f *testing.F) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	for _, file := range files {
@@ -307,7 +307,7 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// problemOf returns the reason why a topology is not valid.
+// problemOf returns an error if any topology in the result is not valid.
 func problemOf(result *Result) error {
 	data, err := result.YAML()
 	if err != nil {
@@ -335,8 +335,8 @@ func problemOf(result *Result) error {
 	return nil
 }
 
-// If resource names are kept, a pod that gets the same networks with the same interface names stays unchanged. A pod
-// that sets additional parameters gets claims.
+// If resource names are kept, a pod stays unchanged if it still gets the same networks with the same interface names. A
+// pod that sets additional parameters gets claims.
 func TestResourceNamesAreKept(t *testing.T) {
 	networks := networkOf("first", "example.com/first") + networkOf("second", "example.com/second") +
 		networkOf("third", "example.com/shared") + networkOf("fourth", "example.com/shared")
@@ -394,8 +394,8 @@ spec:
 	}
 }
 
-// If a network lets pods choose the addresses, it does not get a resource name, because pods that request it by that
-// name have no claim in which to set addresses.
+// If pods can choose their addresses in a network, the network's resource name is not kept, because pods that request
+// the resource by name have no claim in which they could set addresses.
 func TestResourceNamesAreNotKeptWithoutAddresses(t *testing.T) {
 	wanted := options()
 	wanted.KeepResourceNames = true
@@ -450,8 +450,8 @@ func asking(limits string) string {
 	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
 }
 
-// If Multus is kept, a claim reserves the devices of a network that has a resource, and Multus continues to attach
-// them.
+// With --keep-multus, the devices of a network that has a resource are reserved by a claim, and Multus continues to
+// attach them.
 func TestMultusIsKept(t *testing.T) {
 	text := networkOf("fast", "intel.com/fast") + networkOf("files", "intel.com/files") +
 		networkOf("unknown", "intel.com/unknown") + `---

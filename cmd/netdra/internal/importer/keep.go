@@ -7,9 +7,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isKept reports whether a network's class can use the network's resource name, so that pods can request the resource
-// in the same way as from the device plugin. A name can belong to only one class, so no other network may use the
-// resource.
+// isKept reports whether the class for a network can keep the network's resource name, so that pods can request the
+// resource in the same way as from the device plugin. A name can refer to only one class, so no other network may use
+// the resource.
 func (m *importer) isKept(n *network) bool {
 	if !m.options.KeepResourceNames || n.resource == "" {
 		return false
@@ -27,8 +27,8 @@ func (m *importer) isKept(n *network) bool {
 	return users <= 1
 }
 
-// keepClaims removes the resource name from a topology that requires claim parameters, because pods that request the
-// resource have no claim in which to set these parameters.
+// keepClaims removes the resource name from a topology that requires claim parameters. A pod that requests the resource
+// by name has no claim in which it could set them.
 func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 	root := &topology.Spec.Steps[0]
 	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
@@ -40,11 +40,11 @@ func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 		"pods with this resource get claims, as without --keep-resource-names")
 }
 
-// staysAsItIs reports whether a pod gets all of its networks through the resources that its containers request, with
-// the same interface names. Such a pod cannot set parameters, since it has no claim of its own.
+// staysAsItIs reports whether a pod gets all of its networks, with the same interface names, through the resources that
+// its containers request. Such a pod cannot set parameters, because it has no claim of its own.
 //
-// The order of the interfaces matters: Multus numbers them in annotation order, and the driver numbers them in the
-// order of the requests in the claim that kube-scheduler creates. If both orders are the same, net1 stays net1.
+// The order of the interfaces matters: Multus numbers them in annotation order, whereas the driver numbers them in the
+// order of the requests in the claim that kube-scheduler creates. If the two orders match, net1 remains net1.
 func (m *importer) staysAsItIs(w *workload) bool {
 	if !m.options.KeepResourceNames {
 		return false
@@ -63,7 +63,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	}
 	for _, name := range asked {
 		for _, n := range m.networks {
-			isOther := len(annotated) == 0 && !n.ofPool // the device plugin assigned only a device, not a network
+			isOther := len(annotated) == 0 && !n.ofPool // the device plugin assigned only a device, without a network
 			if n.resource == name && (n.topology == nil || n.root().ExtendedResourceName == "" || isOther) {
 				return false
 			}
@@ -72,7 +72,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	return true
 }
 
-// explainStay reports how a pod that stays unchanged behaves after the import.
+// explainStay adds a finding that explains how an unchanged pod behaves after the import.
 func (w *workload) explainStay() {
 	if len(w.networks) == 0 {
 		w.add(false, "", nil, "was not changed: its containers get devices by the names of the resources, as before")
@@ -83,18 +83,18 @@ func (w *workload) explainStay() {
 		"node before you use topologies on it, or remove the annotation")
 }
 
-// chooses reports whether the annotation sets parameters for a network.
+// chooses reports whether the annotation sets any parameters for a network.
 func (s *selection) chooses() bool {
 	return s.requests.mac != "" || s.requests.interfaceName != "" || len(s.requests.ips) > 0 || s.deviceID != ""
 }
 
-// resourcesInOrder returns the resources that containers request, once for each device, in the order in which
-// kube-scheduler writes them to the claim that it creates (KEP-5004): by container, and sorted within each container.
-// Interfaces are numbered in this order. It returns readable = false if a value cannot be parsed, or if an init
-// container requests devices, because later containers may reuse those devices. It also returns false if there are more
-// than ten containers or resources: requests are sorted by name, so container 10 would come before container 2.
+// resourcesInOrder returns the resources that containers request, one item per device, in the order in which
+// kube-scheduler lists them in the claim that it creates (KEP-5004): by container, and sorted within each container.
+// Interfaces are numbered in this order. readable is false if a value cannot be parsed, or if an init container
+// requests devices, because later containers may reuse those devices. It is also false if there are more than ten
+// containers or resources: requests are sorted by name, so container 10 would precede container 2.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
-	const inOrder = 10 // containers, or resources per container
+	const inOrder = 10 // maximum number of containers, and of resources per container
 	readable = true
 	position := 0
 	w.eachContainer(func(container map[string]any, path string) {

@@ -7,9 +7,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// reserve creates the root step for a topology that only allocates a network's devices and attaches nothing, because
-// Multus continues to run the network's plugins. It returns nil for a network without a resource, because Multus does
-// not need a device for such a network. The plugins' parameters are not read, because they are not translated.
+// reserve creates the root step of a topology that only allocates a network's devices and attaches nothing, because
+// Multus continues to run the network's plugins. For a network without a resource, it returns nil, because Multus does
+// not need a device for such a network. The parameters of the plugins are not translated, so they are not read.
 func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1alpha1.Step {
 	cniType := n.plugins[0].text("type")
 	for _, plugin := range n.plugins {
@@ -45,12 +45,12 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 	return step
 }
 
-// ofResource returns the term that selects the devices for a network's resource.
+// ofResource returns the term that selects the devices of a network's resource.
 func (m *importer) ofResource(n *network) string {
 	if len(n.pools) == 0 {
 		fields := fmt.Sprintf("additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
 		if m.options.KeepMultus {
-			fields += " and resourceName: " + n.resource // sets the attributes that Multus reads
+			fields += " and resourceName: " + n.resource // sets the attributes read by Multus
 		}
 		n.add(true, "metadata.annotations", n.resource, "the input does not define this resource, so no policy offers "+
 			"its devices: import the configuration of its device plugin, too, or write a policy with %s",
@@ -60,7 +60,7 @@ func (m *importer) ofResource(n *network) string {
 		attributeValue(n.resource))
 }
 
-// isReserved reports whether the network's devices are reserved for Multus to attach.
+// isReserved reports whether the network's devices are reserved and will be attached by Multus.
 func (n *network) isReserved() bool {
 	return n.topology != nil && n.topology.Spec.Attachment == v1alpha1.AttachmentExternal
 }

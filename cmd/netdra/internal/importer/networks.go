@@ -9,34 +9,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is a network that a pod may reference in the Multus annotation. It is filled in two phases: reading sets the
-// configuration, and translate sets topology, selector, link, refused and pools. A network that could not be translated
-// has no topology.
+// network is a network that pods may reference in the Multus annotation. It is filled in two phases: reading the input
+// sets the configuration, and translate sets topology, selector, link, refused and pools. If the network could not be
+// translated, it has no topology.
 type network struct {
 	*source
 	namespace, name string
-	resource        string // the device plugin resource that provides the devices, if any
+	resource        string // the device plugin resource that the devices come from, if any
 	requested       string // the resource that pods request together with the network, if any
 	cniName         string
 	plugins         []*fields
-	selector        string // selects the devices, if no resource defines them
-	link            string // the device in the configuration
+	selector        string // selects the devices if no resource defines them
+	link            string // the device specified in the configuration
 	refused         bool   // not translated; a finding contains the reason
 	ofPool          bool   // created for pods that request a resource without a network
 	topology        *v1alpha1.NetworkTopology
-	templates       map[string]string // the name of its claim template, by namespace
+	templates       map[string]string // the names of the network's claim templates, by namespace
 	pools           []*pool
 
-	// The following fields are for networks that use the interfaces of the pod's other networks; see compose.
-	links   []string        // the names of these interfaces in the configuration
-	hosts   []*network      // for host links: the networks that move them to the pod, by index in links
-	derived []v1alpha1.Step // its steps; the first depends on links
-	ofLink  bool            // it is in the hosts of another network
+	// The following fields are for networks that use the interfaces of other networks in the pod; see compose.
+	links   []string        // the names of these interfaces, as in the configuration
+	hosts   []*network      // for host links: the networks that move the links to the pod, by index in links
+	derived []v1alpha1.Step // the network's steps; the first depends on links
+	ofLink  bool            // the network is in the hosts of another network
 	parts   []part          // the parts of a composed network
-	partOf  string          // the topology that contains its steps, if it has none of its own
+	partOf  string          // the topology that contains the network's steps, if it has no topology of its own
 }
 
-// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, since the operator creates
+// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, because the operator creates
 // NetworkAttachmentDefinitions from them.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
@@ -58,10 +58,10 @@ func (m *importer) readNetwork(o *object) {
 	}
 }
 
-// readConfig reads a configuration with a single plugin or a plugin list.
+// readConfig reads a configuration that contains a single plugin or a list of plugins.
 func (n *network) readConfig(f *fields) {
 	if n.cniName = f.text("name"); n.cniName == "" {
-		n.cniName = n.name // as Multus does
+		n.cniName = n.name // as in Multus
 	}
 	f.without("configuration")
 	if _, isList := f.values["plugins"]; !isList {
@@ -74,8 +74,8 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads an object that the SR-IOV operator turns into NetworkAttachmentDefinitions. It builds the
-// configuration that the operator would write, so that it is translated like other networks.
+// readOperatorNetwork reads an object from which the SR-IOV operator creates a NetworkAttachmentDefinition. It builds
+// the same configuration as the operator, so that it can be translated like that of any other network.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -95,7 +95,8 @@ func (m *importer) readOperatorNetwork(o *object) {
 			config[key] = inside.takeAll()
 		}
 	}
-	// Errors in the configuration are reported for the plugin's parameters, which have the same names as the fields.
+	// Errors in the configuration are reported for the plugin's parameters, which have the same names as the fields of
+	// the object.
 	n.plugins = append(n.plugins, spec.adopt("spec: ", config))
 	if meta := strings.TrimSpace(spec.text("metaPlugins")); meta != "" {
 		plugins, err := decodeJSON[[]map[string]any]("[" + meta + "]")
@@ -110,7 +111,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	m.networks = append(m.networks, n)
 }
 
-// network returns the network with the given name, or nil if no such network was read.
+// network returns the network with the given name; nil if there is no such network in the input.
 func (m *importer) network(namespace, name string) *network {
 	for _, n := range m.networks {
 		if n.namespace == namespace && n.name == name {
@@ -120,8 +121,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks all fields as read, including nested ones. It is used if a single finding covers the whole object.
-// Otherwise, every field in an object that is not translated would be a separate finding.
+// forget marks all fields as read, including nested fields. It is used if a single finding covers the whole object;
+// otherwise, every field of an object that is not translated would cause a separate finding.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {

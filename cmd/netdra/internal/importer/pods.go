@@ -10,37 +10,37 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Pod annotations that Multus uses.
+// Pod annotations used by Multus.
 const (
 	annotationNetworks = "k8s.v1.cni.cncf.io/networks"
 	annotationDefault  = "v1.multus-cni.io/default-network"
 )
 
-// workload is a pod, or an object that creates pods. Its document is changed in place, so that all other fields are
-// kept. pod is part of document, so changing pod also changes document.
+// workload is a pod, or an object that creates pods. Its document is modified in place, which preserves all other
+// fields. pod is part of document, so modifying pod also modifies document.
 type workload struct {
 	*source
 	document        map[string]any
 	namespace, name string
-	path            string // the pod's path in the document, for findings
+	path            string // the path of the pod in the document, for use in findings
 	pod             map[string]any
 	networks        []*selection
-	composed        *network // composed of the pod's networks; nil if there is none
+	composed        *network // the network that is composed of the pod's networks; nil if there is none
 }
 
-// selection is one network in the annotation.
+// selection is a network that a pod selects in its annotation.
 type selection struct {
 	*fields
 	namespace, name string
 	requests        podRequests
 	deviceID        string
-	part            *part // in the pod's composed network; nil for other networks
+	part            *part // the part in the pod's composed network; nil if the network is not in it
 }
 
-// place returns the selection's path in the document.
+// place returns the path of the selection in the document.
 func (s *selection) place() string { return strings.TrimSuffix(s.path, ".") }
 
-// podPaths returns the path of the pod in the object, for each kind.
+// podPaths returns, for each kind, the path of the pod in the object.
 func podPaths() map[string][]string {
 	template := []string{"spec", "template"}
 	return map[string][]string{"Pod": nil, "Deployment": template, "StatefulSet": template, "DaemonSet": template,
@@ -48,7 +48,7 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
-// podReaders returns the functions that read the kinds that contain a pod.
+// podReaders returns the functions that read objects of the kinds that contain a pod.
 func (m *importer) podReaders() map[string]func(*object) {
 	readers := map[string]func(*object){}
 	for kind := range podPaths() {
@@ -57,9 +57,9 @@ func (m *importer) podReaders() map[string]func(*object) {
 	return readers
 }
 
-// readWorkload reads a pod's annotation.
+// readWorkload reads the annotation of a pod.
 func (m *importer) readWorkload(o *object) {
-	o.forget() // the document is copied
+	o.forget() // the document is kept as a whole
 	w := &workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, pod: o.values}
 	for _, key := range podPaths()[o.kind] {
 		w.pod, _ = w.pod[key].(map[string]any)
@@ -103,8 +103,8 @@ func objectAt(object map[string]any, key string) map[string]any {
 // shortSelection matches NAMESPACE/NAME@INTERFACE.
 var shortSelection = regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([^/\s]{1,15}))?$`)
 
-// parseSelections parses the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas, according to the
-// Kubernetes Network Custom Resource Definition De-facto Standard.
+// parseSelections parses the annotation, which is either JSON or a comma-separated list of NAMESPACE/NAME@INTERFACE, as
+// defined in the Kubernetes Network Custom Resource Definition De-facto Standard.
 func parseSelections(text string) ([]map[string]any, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "[") {
@@ -131,7 +131,7 @@ func parseSelections(text string) ([]map[string]any, error) {
 	return elements, nil
 }
 
-// read reads the pod's parameters for one interface.
+// read reads the parameters that a pod sets for one interface.
 func (s *selection) read() {
 	s.requests = podRequests{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
 	if short := s.text("interfaceRequest"); s.requests.interfaceName == "" {
@@ -142,7 +142,7 @@ func (s *selection) read() {
 	s.close()
 }
 
-// withPrefixes adds the prefix length of the network's subnet to addresses without one. ClaimParameters require a
+// withPrefixes adds the prefix length of the network's subnet to addresses that have none. ClaimParameters require a
 // prefix length, whereas Multus leaves it to the IPAM plugin.
 func withPrefixes(ips []string, steps []v1alpha1.Step) ([]string, error) {
 	all := slices.Clone(ips)
@@ -168,8 +168,8 @@ func withPrefixes(ips []string, steps []v1alpha1.Step) ([]string, error) {
 // subnetField matches subnets in the configurations of host-local ("subnet") and whereabouts ("range").
 var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`)
 
-// subnetOf returns the subnet in the configuration that contains an address. It searches the configuration text for
-// parameters of known IPAM plugins, so that nesting does not matter.
+// subnetOf returns the subnet in the configuration to which an address belongs. It searches the text of the
+// configuration for the parameters of known IPAM plugins, so that nesting does not matter.
 func subnetOf(address netip.Addr, steps []v1alpha1.Step) netip.Prefix {
 	for i := range steps {
 		if steps[i].Config == nil {

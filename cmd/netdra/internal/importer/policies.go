@@ -12,8 +12,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// poolPolicies returns policies that offer the devices in pools. As with device plugins, each device is offered to one
-// pod at a time.
+// poolPolicies returns policies that offer the devices in pools. As with device plugins, a device is offered to only
+// one pod at a time.
 func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
@@ -29,7 +29,7 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 			attributeResource: {String: &value},
 		}
 		if p.reserved {
-			made.Spec.Exposure.ResourceName = p.resource // the name by which Multus identifies the devices
+			made.Spec.Exposure.ResourceName = p.resource // Multus identifies the devices by this name
 		}
 		if len(p.nodes) > 0 {
 			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes}
@@ -39,7 +39,7 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// appendValid appends a policy if the API server and the webhook would accept it. Otherwise, it reports the errors as
+// appendValid appends a policy if the API server and the webhook would accept it. Otherwise, the errors are reported as
 // findings for the policy's source.
 func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
 	s *source) []*policyapi.DeviceExposurePolicy {
@@ -53,11 +53,11 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 	return append(all, made)
 }
 
-// sharers is the number of pods that may share a link. Multus has no such limit, but the scheduler needs one.
+// sharers is the maximum number of pods that may share a link. Multus has no such limit, but the scheduler needs one.
 const sharers = "1024"
 
-// linkPolicies returns policies for the links that configurations name, one for each combination of a link and a
-// plugin. Networks with a resource are skipped, because their devices belong to a pool.
+// linkPolicies returns policies for the links named in configurations, one for each combination of a link and a plugin.
+// It skips networks with a resource, because their devices are in a pool.
 func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	seen := map[[2]string]bool{}
@@ -85,13 +85,14 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// suffix returns the device name suffix for a plugin's entries.
+// suffix returns the suffix for the device names of a plugin's entries.
 func suffix(plugin string) string {
 	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
 }
 
-// exclusionGroup returns the exclusion group for a plugin that cannot share a link with another plugin; empty if it can
-// share the link with all plugins. A constant name is sufficient, because a group applies to the entries for one link.
+// exclusionGroup returns the exclusion group for a plugin that cannot share a link with some other plugin; empty if it
+// can share the link with every plugin. The name can be constant, because a group only affects entries for the same
+// link.
 func (m *importer) exclusionGroup(selector, plugin string) string {
 	schema, _ := m.options.Schemas.Lookup(plugin)
 	for _, n := range m.networks {
@@ -107,8 +108,8 @@ func (m *importer) exclusionGroup(selector, plugin string) string {
 	return ""
 }
 
-// newPolicy returns a policy that offers the selected devices for plugins. Shared devices get a capacity, because
-// otherwise an unlimited number of pods could share them.
+// newPolicy returns a policy that offers the selected devices for use with plugins. Shared devices get a capacity;
+// otherwise, an unlimited number of pods could share them.
 func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
 	exposure := &policyapi.Exposure{}
 	plugins = slices.Clone(plugins)

@@ -5,36 +5,37 @@ import (
 	"strings"
 )
 
-// pool is a device plugin resource: a set of devices that pods request by the resource's name. terms are parts of a CEL
-// expression that must all be true; plugins and reserved are set after all networks have been translated.
+// pool is a device plugin resource: a set of devices that pods request by the name of the resource. terms are CEL
+// expressions that must all be true. plugins and reserved are set after all networks have been translated.
 type pool struct {
 	*source
-	resource string // with the prefix, as in pods
-	name     string // the policy's name
+	resource string // includes the prefix, as in pods
+	name     string // the name of the policy
 	terms    []string
 	nodes    map[string]string
 	priority int32
 	use
 	subfunctions bool     // the devices are scalable functions
-	reserved     bool     // Multus attaches the devices
-	plugins      []string // plugins of the networks that use it
+	reserved     bool     // Multus will attach the devices
+	plugins      []string // plugins of the networks that use the pool
 }
 
-// use is how containers access a pool's devices. A topology has a single use for all of its devices.
+// use describes how containers access the devices in a pool. A topology uses all of its devices in the same way.
 type use struct {
-	vfio bool // whether applications access the devices directly
+	vfio bool // true if applications access the devices directly
 	rdma bool
-	// vhost is true if containers get the device files for virtio-user ports.
+	// vhost is true if containers get the device files required by virtio-user ports.
 	vhost bool
 }
 
-// maxAttribute is the maximum length of a device's string attribute, in bytes.
+// maxAttribute is the maximum length of a string attribute of a device in bytes.
 const maxAttribute = 64
 
-// attributeResource is the device attribute that topologies use to select the devices in a pool.
+// attributeResource is the device attribute with which topologies select the devices in a pool.
 const attributeResource = "resourceName"
 
-// attributeValue returns a resource name as an attribute value. It omits the prefix if the name is too long.
+// attributeValue returns the attribute value for a resource name. It omits the prefix if the name with the prefix is
+// too long.
 func attributeValue(resource string) string {
 	if _, name, found := strings.Cut(resource, "/"); found && len(resource) > maxAttribute {
 		return name
@@ -42,10 +43,10 @@ func attributeValue(resource string) string {
 	return resource
 }
 
-// defaultPriority is the priority of a policy that does not specify one.
+// defaultPriority is the priority of policies that do not specify one.
 const defaultPriority = 100
 
-// readConfigMap reads the SR-IOV device plugin's pools. It skips other ConfigMaps.
+// readConfigMap reads the SR-IOV device plugin's resources. It skips all other ConfigMaps.
 func (m *importer) readConfigMap(o *object) {
 	data := o.child("data")
 	found := false
@@ -62,7 +63,7 @@ func (m *importer) readConfigMap(o *object) {
 		resources := config.list("resourceList")
 		for i, resource := range resources {
 			p := m.readResource(resource)
-			// The plugin assigns a device to the first resource that selects it.
+			// The plugin assigns a device to the first resource whose selectors match the device.
 			p.priority = int32(min(defaultPriority+len(resources)-1-i, 1000)) //nolint:gosec // at most 1000
 			if key != "config.json" {
 				p.nodes = map[string]string{"kubernetes.io/hostname": key}
@@ -78,7 +79,7 @@ func (m *importer) readConfigMap(o *object) {
 	o.readMetadata()
 }
 
-// readResource reads a resource in the device plugin's configuration.
+// readResource reads one resource from the device plugin's configuration.
 func (m *importer) readResource(f *fields) *pool {
 	name := f.text("resourceName")
 	prefix := f.text("resourcePrefix")
@@ -94,7 +95,7 @@ func (m *importer) readResource(f *fields) *pool {
 			"keep the device plugin for this resource")
 	}
 	f.without("resource")
-	// Multiple selectors are alternatives.
+	// Several selectors are alternatives.
 	var alternatives []string
 	for i, selector := range f.list("selectors") {
 		terms, used := m.readSelector(selector, p.subfunctions)
@@ -113,7 +114,7 @@ func (m *importer) readResource(f *fields) *pool {
 	}
 	if p.subfunctions {
 		p.terms = append(p.terms, attribute("type")+` == "sf"`)
-	} else { // the device plugin offers virtual functions, and NICs without virtual functions
+	} else { // the device plugin offers virtual functions and NICs that have no virtual functions
 		p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
 	}
 	switch {
@@ -128,8 +129,8 @@ func (m *importer) readResource(f *fields) *pool {
 	return p
 }
 
-// readSelector reads one selector in a resource. Scalable functions are identified by a number instead of an index, and
-// have no PCI address of their own.
+// readSelector reads one selector of a resource. Scalable functions are identified by number instead of index, and do
+// not have a PCI address of their own.
 func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, used use) {
 	require := func(name string, values []string) {
 		if len(values) > 0 {
@@ -177,7 +178,7 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 	return f.restricts(terms), used
 }
 
-// unselectable adds never to the terms for each condition that policies cannot express.
+// unselectable adds the term never for each condition that policies cannot express.
 func (f *fields) unselectable(terms []string) []string {
 	for _, key := range sortedKeys(known().Unselectable) {
 		if value := f.pop(key); !isEmpty(value) {
@@ -189,8 +190,8 @@ func (f *fields) unselectable(terms []string) []string {
 	return terms
 }
 
-// applications reports whether a selector names a driver for direct access by applications. It adds a finding if the
-// selector also names other drivers.
+// applications reports whether a selector specifies a driver for direct access by applications. If it also specifies
+// other drivers, applications adds a finding.
 func (f *fields) applications(drivers []string) bool {
 	forApplications := slices.Contains(drivers, driverVFIO)
 	if forApplications && len(drivers) > 1 {
@@ -200,8 +201,8 @@ func (f *fields) applications(drivers []string) bool {
 	return forApplications
 }
 
-// separateUses makes a pool select nothing if an earlier pool for the same resource uses its devices in a different
-// way.
+// separateUses ensures that a pool selects nothing if an earlier pool for the same resource uses its devices in a
+// different way.
 func (m *importer) separateUses() {
 	for i, p := range m.pools {
 		j := slices.IndexFunc(m.pools[:i], func(other *pool) bool { return other.resource == p.resource })
@@ -214,7 +215,7 @@ func (m *importer) separateUses() {
 	}
 }
 
-// nics returns the term that selects the functions on NICs. If a value cannot be parsed, it adds a finding and returns
+// nics returns the term that selects functions by NIC. If a value cannot be parsed, it adds a finding and returns
 // never.
 func (f *fields) nics(key string, values []string, parent, device, index string) string {
 	term, err := ofNICs(values, parent, device, index)
@@ -227,8 +228,8 @@ func (f *fields) nics(key string, values []string, parent, device, index string)
 	return term
 }
 
-// linkType returns the term that selects Ethernet or InfiniBand. An InfiniBand port has an RDMA device with the
-// InfiniBand link layer.
+// linkType returns the term that selects either Ethernet or InfiniBand. For an InfiniBand port, there is an RDMA device
+// with the link layer InfiniBand.
 func (f *fields) linkType(key, value string) string {
 	layer := attribute("rdmaLinkLayer")
 	switch strings.ToLower(value) {
@@ -242,7 +243,7 @@ func (f *fields) linkType(key, value string) string {
 	return never
 }
 
-// addPool adds a pool; its policy is named after the resource.
+// addPool adds a pool. The pool's policy is named after the resource.
 func (m *importer) addPool(s *source, prefix, name string) *pool {
 	resource := name
 	if prefix != "" {
@@ -253,8 +254,8 @@ func (m *importer) addPool(s *source, prefix, name string) *pool {
 	return p
 }
 
-// readNodePolicy reads a policy from which the SR-IOV operator creates virtual functions and a pool. The pool only
-// contains these virtual functions.
+// readNodePolicy reads a policy from which the SR-IOV operator creates virtual functions and a pool. The pool contains
+// only these virtual functions.
 func (m *importer) readNodePolicy(o *object) {
 	o.readMetadata()
 	spec := o.child("spec")
@@ -264,7 +265,7 @@ func (m *importer) readNodePolicy(o *object) {
 		p.nodes = setIn(p.nodes, key, nodes.text(key))
 	}
 	p.terms = nodes.restricts(p.terms)
-	// For the operator, a lower number means a higher priority; the default is 0.
+	// In the operator, a lower number means a higher priority, and the default is 0.
 	p.priority = defaultPriority + 99 - int32(min(max(spec.number("priority"), 0), 99))
 	p.terms = append(p.terms, attribute("type")+` == "vf"`)
 	m.nicSelector(spec.child("nicSelector"), p)
@@ -287,7 +288,7 @@ func (m *importer) readNodePolicy(o *object) {
 	}
 }
 
-// hostSettings reports settings that the operator applies to the node but the driver does not.
+// hostSettings reports settings that the operator applies to the node but that the driver does not.
 func (m *importer) hostSettings(spec *fields) {
 	if spec.flag("externallyManaged") {
 		spec.note("numVfs", "the functions are created externally (externallyManaged), as the driver expects")
@@ -299,7 +300,7 @@ func (m *importer) hostSettings(spec *fields) {
 	spec.without(kindNodePolicy)
 }
 
-// nicSelector reads the selector for the NICs that have the virtual functions.
+// nicSelector reads the selector for the NICs on which the virtual functions are created.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))
@@ -323,8 +324,8 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	}
 }
 
-// functionsOf returns the term that selects the virtual functions of NICs with the given PCI ID. Virtual functions have
-// a different ID than their NIC, so a selector with the NIC's ID would match none of them.
+// functionsOf returns the term that selects the virtual functions on NICs with the given PCI ID. Virtual functions and
+// their NICs have different IDs, so selecting virtual functions by the NIC's ID would match nothing.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {
@@ -338,7 +339,7 @@ func (f *fields) functionsOf(vendor, id string) string {
 		if product, found := known().Functions[v+":"+id]; found {
 			terms := []string{isOneOf("vendor", []string{v}), isOneOf("product", []string{product})}
 			if v == vendor {
-				terms = terms[1:] // the selector already has this term
+				terms = terms[1:] // the selector already contains this term
 			}
 			return allOf(terms)
 		}

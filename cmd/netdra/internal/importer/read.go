@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 )
 
-// Kinds that the importer reads.
+// Kinds that the importer can read.
 const (
 	kindNetwork    = "NetworkAttachmentDefinition"
 	kindConfigMap  = "ConfigMap"
@@ -24,7 +24,7 @@ type object struct {
 	isRead                bool
 }
 
-// newObjects parses documents strictly, because it is unclear which value is used if a key is duplicated.
+// newObjects parses documents strictly, because with duplicate keys, it would be unclear which value is used.
 func newObjects(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
 	var all []*object
 	for i := range documents {
@@ -38,7 +38,7 @@ func newObjects(documents []manifest.Document, findings *[]Finding) ([]*object, 
 	return all, nil
 }
 
-// keepNames restores unquoted names that YAML reads as another type, such as on and 0123.
+// keepNames restores unquoted names that YAML interprets as another type, such as on and 0123.
 func keepNames(values map[string]any, data []byte) {
 	var written struct {
 		Metadata map[string]goyaml.Node
@@ -54,8 +54,8 @@ func keepNames(values map[string]any, data []byte) {
 	}
 }
 
-// newObject reads an object's metadata. Fields that have nothing to do with networks are marked as read; all other
-// fields must be read, or they become findings.
+// newObject reads an object's metadata. Fields that have nothing to do with networks are marked as read. All other
+// fields become findings unless they are read later.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}
@@ -75,8 +75,7 @@ func qualified(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// annotationResource is the annotation on a network that contains the name of the device plugin resource that its pods
-// request.
+// annotationResource is the annotation on a network that specifies the device plugin resource for its pods to request.
 const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
 // readMetadata marks the fields that the API server sets as read, and returns the annotations.
@@ -90,12 +89,12 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// defaultOperatorPrefix is the prefix for the operator's resources unless an administrator sets another one.
+// defaultOperatorPrefix is the prefix of the operator's resources unless an administrator has changed it.
 const defaultOperatorPrefix = "openshift.io"
 
-// operatorPrefix returns the prefix for the operator's resources. The objects that create these resources do not
-// contain the prefix, but the objects that request them do. If the requesting objects use no prefix or several
-// prefixes, it returns the default.
+// operatorPrefix returns the prefix of the operator's resources. Only the objects that request these resources contain
+// the prefix, not the objects that create them. If the requests contain no prefix or different prefixes, operatorPrefix
+// returns the default.
 func operatorPrefix(objects []*object) string {
 	requested, prefixes := map[string]bool{}, map[string]bool{}
 	for _, o := range objects {
@@ -119,7 +118,7 @@ func operatorPrefix(objects []*object) string {
 	return sortedKeys(prefixes)[0]
 }
 
-// collectResources adds the resources that an object requests to names. It searches at any depth, so that it also finds
+// collectResources adds the resources requested in an object to names. It searches at any depth, so that it also finds
 // requests in kinds that are not translated.
 func collectResources(value any, names map[string]bool) {
 	switch value := value.(type) {
@@ -142,8 +141,8 @@ func collectResources(value any, names map[string]bool) {
 	}
 }
 
-// inside returns the fields of a JSON object in a string. JSON that cannot be parsed is reported as a finding. The path
-// of a finding in the object consists of the string's path, a colon, and the path in the object.
+// inside returns the fields of a JSON object in a string. JSON that cannot be parsed becomes a finding. For findings in
+// the object, the path consists of the path of the string, a colon, and the path in the object.
 func (f *fields) inside(key string) *fields {
 	text := f.text(key)
 	if strings.TrimSpace(text) == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Command contains the flags of "netdra import".
+// Command contains the flags for "netdra import".
 type Command struct {
 	Options
 	Files      []string
@@ -52,7 +52,7 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 	return Import(documents, options)
 }
 
-// print writes the objects to stdout and the report to stderr. In text format, it writes only the report, to stdout; in
+// print writes the objects to stdout and the report to stderr. In text format, it writes only the report, to stdout. In
 // JSON format, it writes both to stdout.
 func (c *Command) print(streams printer.Streams, result *Result) error {
 	switch c.Output {
@@ -70,7 +70,7 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// Report writes the findings by object. Findings that require no action have no mark.
+// Report writes the findings, grouped by object. Findings that require no action are not marked.
 func (r *Result) Report(out *printer.Printer) {
 	title, actions := "", 0
 	for _, f := range r.Findings {
@@ -103,7 +103,8 @@ func kindOf(object any) string {
 	return kind
 }
 
-// line returns the finding without its object, because findings are grouped under a heading with the object.
+// line returns the text of a finding without its object, because findings are grouped under headings that contain the
+// object.
 func (f *Finding) line() string {
 	place := f.Field
 	if f.Value != "" && place != "" {

@@ -10,18 +10,18 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// never is the term for a restriction that cannot be translated. A policy that offers nothing until the user replaces
-// the term is better than one that offers more devices than the original.
+// never is the term for a restriction that cannot be translated. It is better for a policy to offer nothing until the
+// user replaces the term than to offer more devices than the original.
 const never = "false"
 
-// attribute returns the CEL expression for an attribute. Policies are evaluated on facts, which contain all attributes
-// for every device, so no presence test is needed. The term from ofResource needs a presence test, because it becomes
+// attribute returns the CEL expression for an attribute. Policies are evaluated on facts, where every device has all
+// attributes, so no presence test is needed. Only the term from ofResource needs a presence test, because it becomes
 // part of a class.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }
 
-// isOneOf returns a term that is true if a string attribute has one of several values.
+// isOneOf returns a term that is true if a string attribute has one of the given values.
 func isOneOf(name string, values []string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
@@ -39,7 +39,7 @@ func allOf(terms []string) string { return join(terms, " && ", "||") }
 // anyOf joins terms with "||".
 func anyOf(terms []string) string { return join(terms, " || ", "&&") }
 
-// join adds parentheses to terms that contain the other operator. It returns a single term unchanged, because the
+// join adds parentheses around terms that contain the other operator. A single term is returned unchanged, because the
 // caller does not combine it with other terms.
 func join(terms []string, operator, other string) string {
 	if len(terms) == 1 {
@@ -55,10 +55,10 @@ func join(terms []string, operator, other string) string {
 	return strings.Join(bracketed, operator)
 }
 
-// ofNICs returns the term that selects the functions on NICs. Each NIC has the form "NIC", or "NIC#0-3,5" with function
-// indexes. parent is the attribute that contains a function's NIC, and index is the attribute that contains its index.
-// Without indexes, the term also includes the NIC itself, whose name is in the attribute device, unless device is
-// empty. Addresses are compared as strings, so they are normalized to the format used in sysfs.
+// ofNICs returns the term that selects functions by NIC. Each element of nics has the form "NIC", or "NIC#0-3,5" with
+// the indexes of functions. parent is the attribute with a function's NIC, and index is the attribute with a function's
+// index. For elements without indexes, the term also selects the NIC itself, whose name is in the attribute device,
+// unless device is empty. Addresses are compared as strings, so they are converted to the format used in sysfs.
 func ofNICs(nics []string, parent, device, index string) (string, error) {
 	var terms, whole []string
 	for _, text := range nics {
@@ -85,7 +85,7 @@ func ofNICs(nics []string, parent, device, index string) (string, error) {
 	return anyOf(terms), nil
 }
 
-// indexesOf returns the term that selects functions by indexes in the form "0-3,5".
+// indexesOf returns the term that selects functions by index. The indexes have the form "0-3,5".
 func indexesOf(text, index string) (string, error) {
 	var terms, single []string
 	for _, part := range strings.Split(text, ",") {
@@ -112,7 +112,7 @@ func indexesOf(text, index string) (string, error) {
 
 var addressInDomain = regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
 
-// pciAddress adds the domain to an address without one.
+// pciAddress adds the domain to a PCI address that has none.
 func pciAddress(text string) string {
 	if addressInDomain.MatchString(text) {
 		text = "0000:" + text
@@ -123,7 +123,7 @@ func pciAddress(text string) string {
 // pciID converts a PCI ID to the format used in sysfs.
 func pciID(text string) string { return strings.TrimPrefix(strings.ToLower(text), "0x") }
 
-// each returns the converted texts.
+// each returns the result of convert for each of the texts.
 func each(texts []string, convert func(string) string) []string {
 	converted := make([]string, len(texts))
 	for i := range texts {
@@ -132,11 +132,11 @@ func each(texts []string, convert func(string) string) []string {
 	return converted
 }
 
-// noNameRunes matches characters that are not allowed in object and step names.
+// noNameRunes matches sequences of characters that are not allowed in the names of objects and steps.
 var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
 
-// objectName converts any text to an object name. Names are truncated to 40 bytes, so that a name still fits into a
-// label with a suffix, such as the number for a second object or a class's step.
+// objectName converts any text to an object name. It truncates names to 40 bytes, so that they still fit in a label
+// with a suffix, such as the number of a second object or the step of a class.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
 	name = noNameRunes.ReplaceAllString(name, "-")

@@ -19,16 +19,16 @@ import (
 
 const driverVFIO = cnichain.DriverVFIO
 
-// Values that schemas use.
+// Values used in schemas.
 const (
 	requiresResult = "required"
 	movesDevice    = "moves"
 	byName         = "ifName"
 )
 
-// translate creates the topology for a network. If that is impossible, it adds a finding instead. The first plugin must
-// be translatable. A later plugin that cannot be translated is omitted with a finding, and the network works without
-// that plugin's effect.
+// translate creates the topology for a network. If this is impossible, it adds a finding instead. The first plugin must
+// be translatable. If a later plugin is not, it is omitted with a finding, and the network works without the effect of
+// that plugin.
 func (m *importer) translate(n *network) {
 	defer func() {
 		if n.topology == nil && n.derived == nil {
@@ -77,7 +77,7 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// dropRefused omits later plugins that always fail on the interface, even with Multus.
+// dropRefused omits later plugins that always fail on this interface, even with Multus.
 func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	problems, steps := cnichain.Validate(topology, m.options.Schemas), topology.Spec.Steps
 	for i := len(steps) - 1; i > 0; i-- {
@@ -97,7 +97,7 @@ func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Spec.Steps = steps
 }
 
-// newTopology returns a topology for the namespaces that use a network. The topology does not have steps yet.
+// newTopology returns a topology without steps for the namespaces that use a network.
 func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
 	topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{
 		AllowedNamespaces: namespacesOf(m.users(n)),
@@ -106,11 +106,11 @@ func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
 	return topology
 }
 
-// finish assigns a topology, which is complete except for its name, to a network. If the topology is not valid, finish
-// adds findings instead.
+// finish names a topology and assigns it to a network. Except for its name, the topology must be complete. If the
+// topology is invalid, finish adds findings instead.
 func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Name = m.unique("topology", n.name)
-	topology.Spec.Steps = slices.Clone(topology.Spec.Steps) // composed networks are compared by their steps
+	topology.Spec.Steps = slices.Clone(topology.Spec.Steps) // composed networks are compared by the original steps
 	if step := cnichain.DefaultRouteStep(&topology.Spec); step != nil {
 		step.DefaultRoute = true
 		n.add(true, "", nil, "it brings a default route, which replaces the one of the cluster network in its pods, as "+
@@ -128,7 +128,7 @@ func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	}
 }
 
-// namespacesOf returns a selector for namespaces by name; nil if there are none.
+// namespacesOf returns a selector that selects namespaces by name; nil if there are no names.
 func namespacesOf(names []string) *metav1.LabelSelector {
 	const label = "kubernetes.io/metadata.name"
 	switch len(names) {
@@ -142,8 +142,8 @@ func namespacesOf(names []string) *metav1.LabelSelector {
 	}}}
 }
 
-// step translates one of a network's plugins. The first plugin becomes the root step; each of the others becomes a step
-// that depends on the previous one.
+// step translates one plugin of a network. The first plugin becomes the root step. Each other plugin becomes a step
+// that depends on the previous step.
 func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
 	cniType := f.text("type")
 	if cniType == "" {
@@ -181,8 +181,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell changes keys to the case that a schema uses, because plugins ignore case but topologies do not. If a key also
-// exists in the correct case, the misspelled key becomes a finding.
+// spell changes the case of keys to match the schema, because plugins ignore case but topologies do not. If a key also
+// exists with the correct case, the other key becomes a finding.
 func spell(config map[string]any, schema *v1alpha1.PluginConfig) {
 	if schema == nil {
 		return
@@ -197,7 +197,7 @@ func spell(config map[string]any, schema *v1alpha1.PluginConfig) {
 	}
 }
 
-// stepName names a step after its plugin.
+// stepName returns an unused step name that is derived from the plugin's name.
 func stepName(cniType string, before []v1alpha1.Step) string {
 	base := strings.Trim(noNameRunes.ReplaceAllString(strings.ToLower(cniType), "-"), "-")
 	base = strings.Trim(base[:min(len(base), 36)], "-")
@@ -206,9 +206,9 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 	})
 }
 
-// root sets the root step's selector, which selects either the resource's devices or the device in the configuration.
-// If neither exists, it adds a finding and returns false. The resource takes precedence over a device in the
-// configuration, because runtimes replace the configured device with the allocated one.
+// root sets the selector of the root step. It selects either the resource's devices or the device named in the
+// configuration. If there is neither, root adds a finding and returns false. The resource takes precedence, because
+// runtimes replace the configured device with the allocated one.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
@@ -236,7 +236,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 		} else if p.rdma {
 			step.RDMA = &v1alpha1.StepRDMA{}
 		}
-		if p.vhost { // the device plugin adds both files
+		if p.vhost { // the device plugin adds both device files
 			step.DeviceNodes = []v1alpha1.DeviceNode{v1alpha1.DeviceNodeVhostNet, v1alpha1.DeviceNodeTun}
 		}
 	}
@@ -246,8 +246,8 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	return true
 }
 
-// identify sets the CNI network name on a network's first step, and lets claims set the interface name, because every
-// pod can set it with Multus.
+// identify sets the CNI network name in the first step of a network. It also allows claims to set the interface name,
+// because every pod can set it with Multus.
 func (n *network) identify(step *v1alpha1.Step) {
 	step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
 	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
@@ -258,8 +258,8 @@ func (n *network) identify(step *v1alpha1.Step) {
 	}
 }
 
-// preferLink clears a network's resource if the plugin only takes links by name and the configuration names one: Multus
-// does not replace that name with the resource's device.
+// preferLink clears a network's resource if the plugin accepts links only by name and the configuration specifies one,
+// because Multus does not replace that name with the device allocated from the resource.
 func (m *importer) preferLink(n *network) {
 	f := n.plugins[0]
 	schema, _ := m.options.Schemas.Lookup(f.text("type"))
@@ -279,22 +279,22 @@ func (m *importer) preferLink(n *network) {
 	}
 }
 
-// takesFunctions reports whether a plugin takes a device by its PCI address.
+// takesFunctions reports whether a plugin accepts a device by PCI address.
 func takesFunctions(schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return slices.ContainsFunc(schema.DeviceParameters, func(p v1alpha1.DeviceParameter) bool {
 		return p.Attribute != byName
 	})
 }
 
-// lacksLink reports whether a plugin requires the name of a link.
+// lacksLink reports whether the plugin's schema requires the name of a link.
 func lacksLink(schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return slices.ContainsFunc(schema.DeviceParameters, func(p v1alpha1.DeviceParameter) bool {
 		return schema.Config != nil && slices.Contains(schema.Config.Required, p.Parameter)
 	})
 }
 
-// namedDevice returns the term for the device that a configuration parameter names; empty if there is none. For plugins
-// with a schema, the parameter is removed, since the driver sets it. For other plugins, the parameter is kept.
+// namedDevice returns the term that selects the device named in a configuration parameter; empty if there is none. If
+// the plugin has a schema, the parameter is removed, because the driver sets it. Otherwise, the parameter is kept.
 func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPluginSchemaSpec, hasSchema bool) string {
 	parameters := schema.DeviceParameters
 	if !hasSchema {
@@ -323,7 +323,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	return term
 }
 
-// inPod reports whether, according to its configuration, the plugin's lower device is in the pod.
+// inPod reports whether the configuration specifies that the plugin's lower device is in the pod.
 func inPod(f *fields) bool {
 	for _, key := range []string{"linkInContainer", "linksInContainer"} {
 		if enabled, _ := f.values[key].(bool); enabled {
@@ -334,7 +334,7 @@ func inPod(f *fields) bool {
 }
 
 // inside connects a plugin whose lower device is in the pod to the previous step. The configuration contains the name
-// that Multus would assign, but in the new pod, claims determine the names.
+// that Multus would assign to that device, but in the new pod, claims determine the names.
 func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
 	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
 		return
@@ -348,8 +348,8 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 }
 
-// capabilities translates data that a runtime would pass from the pod to the plugin. In CNI, the runtime fills in
-// runtimeConfig for enabled capabilities. Here, claims set the parameters that the topology allows.
+// capabilities translates the capabilities with which a runtime passes data from the pod to the plugin. In CNI, the
+// runtime adds runtimeConfig for each enabled capability. Here, claims set the parameters that the topology allows.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
@@ -407,8 +407,9 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 	return ""
 }
 
-// configure copies the rest of the configuration, except for parameters that are not in the schemas of the plugin and
-// its IPAM plugin. ipam is written as a whole object, because the driver passes it to the delegating plugin.
+// configure copies the rest of the configuration, except for parameters that are in neither the plugin's schema nor the
+// schema of its IPAM plugin. ipam is copied as an object, because the driver passes it to the plugin, which delegates
+// to the IPAM plugin.
 func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	f.ignore("prevResult")
 	config := map[string]any{}
@@ -442,8 +443,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// keepAccepted removes parameters that are neither in a plugin's schema nor common to all plugins. A plugin without a
-// schema keeps all of its parameters.
+// keepAccepted removes parameters that are neither in a plugin's schema nor common to all plugins. If a plugin has no
+// schema, all parameters are kept.
 func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, common ...string) {
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
 	if !hasSchema || schema.Config == nil {
