@@ -10,9 +10,9 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressBlocks returns the blocks that the node may use from each of the AddressRanges, in ascending order, so that
-// the highest blocks stay free longest. It ignores blocks that belong to an earlier Node object with the same name,
-// because the machine behind that object may still run pods with addresses from these blocks.
+// addressBlocks returns, for each AddressRange, the blocks that the node may use, in ascending order so that the
+// highest blocks stay free longest. It ignores blocks that belong to an earlier Node object with the same name, because
+// the machine behind that object may still run pods with addresses from these blocks.
 func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[string][]cnichain.BlockRoom, error) {
 	if len(ranges) == 0 {
 		return nil, nil

@@ -17,7 +17,8 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// withRange makes the topology take addresses from the range r and adds blocks of four addresses to the node.
+// withRange configures the topology to assign addresses from range r and gives the node the specified blocks of four
+// addresses each.
 func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.Helper()
 	topology := testTopology()
@@ -29,12 +30,12 @@ func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.cluster.blocks = syncedInformer{f.cluster.blocks}
 }
 
-// syncedInformer is an informer that is always synced.
+// syncedInformer is an informer that always reports itself as synced.
 type syncedInformer struct{ cache.SharedIndexInformer }
 
 func (syncedInformer) HasSynced() bool { return true }
 
-// blockOf returns a block in the range r.
+// blockOf returns a block of range r that is assigned to the given node.
 func blockOf(index int, nodeUID types.UID) *chainapi.AddressBlock {
 	r, _ := addresses.Parse(&chainapi.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16"}, BlockSize: 4})
 	spec := r.Spec("r", index)
@@ -63,7 +64,7 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	}
 }
 
-// A plan keeps its addresses, regardless of what happens to the objects in the API server.
+// A plan keeps its addresses regardless of later changes to the objects in the API server.
 func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	f := newFixture(t)
 	f.withRange(blockOf(7, ""))
@@ -80,8 +81,8 @@ func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	}
 }
 
-// Concurrent claims each get an address from a block with free addresses, even if another claim has just taken the last
-// address of a block.
+// Each concurrent claim gets an address from a block that still has one, even if another claim has just taken the last
+// address in a different block.
 func TestClaimsAtOnceShareBlocks(t *testing.T) {
 	f := newFixture(t)
 	f.withRange(blockOf(1, ""), blockOf(2, ""))
@@ -90,7 +91,7 @@ func TestClaimsAtOnceShareBlocks(t *testing.T) {
 		claims = append(claims, allocatedClaim("claim-"+link, link, "pod-"+link))
 	}
 	filler := 0
-	for f.claims.TakenAddresses()["r-1"] < 3 { // one address of the first block is left
+	for f.claims.TakenAddresses()["r-1"] < 3 { // one address is left in the first block
 		record, err := f.dra.compile(t.Context(),
 			allocatedClaim(fmt.Sprintf("filler-%d", filler), "up0", "filler"))
 		f.must(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Prepare rejects claims that can never succeed, with the errors from claimspec. Rejected claims hold no devices.
+// Prepare rejects claims that can never succeed and returns the errors from claimspec. Rejected claims hold no devices.
 func TestPrepareRefusesBadClaims(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// onRequest offers the functions of the links p0 and p1, with bandwidth on request, and limits the functions to this
+// onRequest offers the functions of links p0 and p1 with bandwidth on request and limits each function to the requested
 // bandwidth.
 func (f *fixture) onRequest() {
 	f.Helper()
@@ -58,7 +58,7 @@ func (f *fixture) onRequest() {
 	}
 }
 
-// taking returns a claim for functions and for amounts of link bandwidth, such as "p0=7300".
+// taking returns a claim for functions and for amounts of bandwidth on links, such as "p0=7300".
 func taking(name string, functions string, amounts ...string) *resourceapi.ResourceClaim {
 	claim := allocatedClaim(name, "p0", "a")
 	allocated := &claim.Status.Allocation.Devices
@@ -81,8 +81,8 @@ func taking(name string, functions string, amounts ...string) *resourceapi.Resou
 	return claim
 }
 
-// If a claim takes bandwidth from a link in addition to one of the link's functions, the configuration of the
-// function's step contains exactly this amount. Nothing is attached for the bandwidth itself.
+// If a claim requests both a function and bandwidth on the function's link, the configuration of the function's step
+// contains exactly the requested amount. Nothing is attached for the bandwidth itself.
 func TestBandwidthOnRequest(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()
@@ -122,7 +122,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// Claims whose amounts cannot be assigned to their functions are rejected and hold nothing.
+// Claims whose bandwidth amounts cannot be matched to their functions are rejected and hold no devices.
 func TestBandwidthThatNoFunctionGets(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()
@@ -150,7 +150,7 @@ func (f *fixture) expectRefused(claim *resourceapi.ResourceClaim, want string) {
 	}
 }
 
-// A claim for the bandwidth of a device that another component attaches has no gate, because the gate would never open.
+// A claim for bandwidth on a device that another component attaches has no gate, because that gate would never open.
 func TestBandwidthOfDevicesThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()

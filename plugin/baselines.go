@@ -14,9 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// snapshot completes a record: it rejects quarantined devices and records the current state of the others while they
-// are free, because they must be returned to the host in this state. State left behind by a later crash never becomes
-// the baseline, because the claim is not released until its devices have returned.
+// snapshot completes a record: it rejects quarantined devices and, while the other devices are still free, records the
+// state in which they must be returned to the host. State left behind by a later crash never becomes the baseline,
+// because the claim is not released until its devices have returned.
 func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -33,10 +33,10 @@ func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	return nil
 }
 
-// ofSteps returns a copy of steps with the devices' baselines filled in.
+// ofSteps returns a copy of steps with the baseline of each device filled in.
 func (d *draPlugin) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
-	// Check immediately before the snapshots: a use that begins after this check is not detected.
+	// Check immediately before the snapshots: a use that starts after this check goes undetected.
 	if err := d.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func (d *draPlugin) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 	return now, err
 }
 
-// notBusy returns an error for links that the node itself uses, because the node could become unreachable without them.
-// A policy can permit only uses that can be restored. The caller must take the baselines immediately afterwards.
+// notBusy returns an error if the node itself uses any of the links, because the node could become unreachable without
+// them. A policy can permit only uses that can be restored. The caller must take the baselines immediately afterwards.
 func (d *draPlugin) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
@@ -110,11 +110,11 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 
 // renewed returns plans with new baselines for devices whose baselines are from an earlier boot: the state from that
 // boot must not be restored, and its interface indexes may now refer to links that belong to other claims. After a
-// boot, the kubelet prepares claims again before it starts their pods, so the devices are on the host. If a device is
-// missing, for example because the driver was replaced later, it keeps its old baseline.
+// boot, the kubelet prepares claims again before it starts their pods, so the devices are on the host. A device that is
+// not on the host, for example because the driver was replaced later, keeps its old baseline.
 //
 // For devices that this driver attaches, errors surface during the attachment; the returned error covers only devices
-// that other components attach. If attached is false, devices that this driver attaches keep their baselines.
+// that other components attach. If attached is false, the devices that this driver attaches keep their old baselines.
 func (d *draPlugin) renewed(
 	ctx context.Context, plans []cnichain.Plan, attached bool,
 ) (now []cnichain.Plan, changed bool, err error) {
@@ -152,7 +152,7 @@ func (d *draPlugin) renewed(
 }
 
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
-	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to or from a pod
+	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // the devices may be moving to or from a pod
 	plans, changed, err := d.renewed(ctx, record.Plans, !onTheirWay)
 	if err != nil || !changed {
 		return err
@@ -171,8 +171,8 @@ type linkUse struct {
 	sources discovery.Sources
 }
 
-// find reports how the node itself uses the named links. While the addresses in the Node object are unknown, any
-// address on a link could be one of them, so no use is considered restorable.
+// find returns how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
+// address on a link could be one of them, so find considers no use restorable.
 func (u *linkUse) find(ctx context.Context, names ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -44,12 +44,12 @@ type cluster struct {
 	node       cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
-	// blocks contains the AddressBlocks of the node. If the cluster's CRDs are older than the driver, this resource
-	// does not exist, so nothing waits for this informer.
+	// blocks lists the node's AddressBlocks. The resource does not exist if the cluster's CRDs are older than the
+	// driver, so nothing waits for this informer to sync.
 	blocks cache.SharedIndexInformer
 	// readDefinition reads a NetworkAttachmentDefinition, given as namespace/name, from the API server.
 	readDefinition func(ctx context.Context, name string) ([]byte, error)
-	// informers contains the informers that the driver cannot work without: all except blocks.
+	// informers lists the informers that the driver requires: all except blocks.
 	informers []cache.SharedIndexInformer
 }
 
@@ -69,11 +69,11 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		node:       informer(core, "nodes", &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
 		namespaces: informer(core, "namespaces", &corev1.Namespace{}, all),
 		pods:       informer(core, "pods", &corev1.Pod{}, onNode),
-		// Without this selector, most events in clusters with thousands of nodes would concern other nodes' blocks.
+		// Without this selector, most events in a cluster with thousands of nodes would be for blocks of other nodes.
 		blocks: informer(custom, "addressblocks", &chainapi.AddressBlock{}, onNode),
 	}
-	// Strip the objects before they are stored: pods can be arbitrarily large, and the informer lists all namespaces in
-	// the cluster. The informers stream their initial list object by object (WatchList).
+	// Strip the objects before they are stored, because pods can be arbitrarily large and the informer lists all
+	// namespaces in the cluster. The informers stream their initial list object by object (WatchList).
 	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 // when they are needed.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
-	if !ok { // the key of a deleted object whose final state is unknown
+	if !ok { // a tombstone for a deleted object whose final state is unknown
 		return object, nil
 	}
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
@@ -145,7 +145,7 @@ func informer(
 		example, resync, cache.Indexers{})
 }
 
-// items returns the objects in the cache of an informer, sorted by namespace and name.
+// items returns the objects in an informer's cache, sorted by namespace and name.
 func items[T metav1.Object](informer cache.SharedIndexInformer) []T {
 	var all []T
 	for _, item := range informer.GetStore().List() {
@@ -181,7 +181,7 @@ func (c *cluster) hasSynced() bool {
 		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
-// onChange calls trigger when inputs of the slices change: a policy, or the labels or addresses of the node.
+// onChange calls trigger when an input to the slices changes: a policy, or the node's labels or addresses.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { trigger() },
@@ -209,8 +209,9 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// changesOffers reports whether an update to a policy may change the offered devices, or is an informer resync. Without
-// this check, every node would recompute its slices whenever the controller updates the counts in a policy's status.
+// changesOffers reports whether an update to a policy may change the set of offered devices or is only an informer
+// resync. Without this check, every node would recompute its slices whenever the controller updates the counts in a
+// policy's status.
 func changesOffers(before, after any) bool {
 	old, _ := before.(*policyapi.DeviceExposurePolicy)
 	current, _ := after.(*policyapi.DeviceExposurePolicy)
@@ -219,8 +220,8 @@ func changesOffers(before, after any) bool {
 }
 
 // onReplaced calls fail when the Node object has been deleted and the kubelet has created a new one. The library that
-// writes the slices keeps using the old object's UID as their owner, and the API server deletes slices whose owner no
-// longer exists.
+// writes the slices would keep using the old object's UID as the owner, and the API server deletes slices whose owner
+// no longer exists.
 func (c *cluster) onReplaced(fail func(error)) error {
 	var mu sync.Mutex
 	var first types.UID
@@ -274,7 +275,7 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// ThisNode returns the Node object. Policies that select nodes cannot be evaluated without it.
+// ThisNode returns this node's Node object, which is required to evaluate policies that select nodes.
 func (c *cluster) ThisNode() (*corev1.Node, error) {
 	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
 	if node, ok := item.(*corev1.Node); ok && err == nil {
@@ -309,8 +310,8 @@ func (c *cluster) podWithUID(uid string) *corev1.Pod {
 	return nil
 }
 
-// podUIDIsGone reports whether the cache of this node's pods contains no pod with this UID. It returns false until the
-// cache is filled.
+// podUIDIsGone reports whether no pod with this UID is in the cache of this node's pods. It returns false until the
+// cache has synced.
 func (c *cluster) podUIDIsGone(uid string) bool {
 	return c.pods.HasSynced() && c.podWithUID(uid) == nil
 }
@@ -335,8 +336,8 @@ func (c *cluster) onPodGone(wake func()) error {
 	return err
 }
 
-// podIsLeaving reports whether a pod is being deleted, has terminated, or is missing from the cache. It returns false
-// for a missing pod until the cache is filled.
+// podIsLeaving reports whether a pod is being deleted, has terminated, or is missing from the cache. Until the cache
+// has synced, it returns false for a pod that is missing from it.
 func (c *cluster) podIsLeaving(uid string) bool {
 	filled := c.pods.HasSynced()
 	if pod := c.podWithUID(uid); pod != nil {
@@ -351,7 +352,7 @@ func hasTerminated(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// podsWithClaim returns the cached pods on this node that use a claim, either because they name it or because it was
+// podsWithClaim returns the cached pods on this node that use a claim, either by naming it or because the claim was
 // created for their extended resources. The record of a shared claim does not list all of its pods, because the kubelet
 // prepares a claim only once.
 func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
@@ -369,7 +370,7 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 
 // podHasEnded reports whether a pod is missing from the cache or has reached a phase in which its containers never
 // start again. It does not rely on deletion alone, because the Pod object may continue to exist for a long time while
-// other pods wait for its devices. podHasEnded returns false until the cache is filled.
+// other pods wait for its devices. podHasEnded returns false until the cache has synced.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	if !c.pods.HasSynced() {
 		return false
@@ -378,7 +379,7 @@ func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	return cached == nil || hasTerminated(cached)
 }
 
-// annotations reads the annotations of a pod from the API server. They are empty if the pod no longer exists.
+// annotations reads a pod's annotations from the API server. It returns none if the pod no longer exists.
 func (c *cluster) annotations(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
 	current, err := c.livePod(ctx, pod.Namespace, pod.Name, string(pod.UID))
 	if current == nil {

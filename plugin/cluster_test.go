@@ -17,8 +17,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The status of a policy contains counts from all nodes. If status updates triggered another computation, a change on
-// one node would cause work on all nodes.
+// A policy's status contains counts from all nodes. If status updates triggered another computation, a change on one
+// node would cause work on all nodes.
 func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	type policy = policyapi.DeviceExposurePolicy
 	ports := func(amount string) map[string]policyapi.Capacity {
@@ -82,8 +82,8 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// The cache keeps only a small part of a pod, regardless of the pod's size. This part includes everything that the
-// driver reads.
+// The cache keeps only a small part of each pod, regardless of the pod's size, but that part includes every field that
+// the driver reads.
 func TestCachedPodsAreSmall(t *testing.T) {
 	pod := podObject("a", "c")
 	pod.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}

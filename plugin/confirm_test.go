@@ -24,11 +24,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The gate guarantees that a container that names a claim only starts in a network namespace that meets three
+// The gate guarantees that a container that names a claim starts only in a network namespace that meets three
 // conditions: the runtime reports it on the current connection, the kernel confirms that it is the pinned namespace,
 // and the claim is attached to it.
 
-// admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes in which a claim's containers may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)
@@ -52,7 +52,7 @@ func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	return f.runtime.Report(container)
 }
 
-// If a sandbox was replaced while the driver was down, no container starts with the interfaces of the old sandbox.
+// If a sandbox was replaced while the driver was down, no container starts based on the old sandbox's interfaces.
 func TestGateDoesNotOutliveItsSandbox(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -95,7 +95,7 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// Prepare fails for a known claim while there is no connection that would report its sandbox.
+// Prepare fails for a known claim while the driver has no connection over which the claim's sandbox would be reported.
 func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -113,7 +113,7 @@ func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f.must(prepare())
 }
 
-// If a pod's sandbox was replaced while the driver was down or not connected, the pod gets its interfaces in the new
+// If a pod's sandbox was replaced while the driver was down or not connected, the interfaces are attached to the new
 // sandbox.
 func TestReplacedSandboxIsAttached(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, replace func()){
@@ -141,11 +141,11 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 }
 
 // After a restart, an attached pod is recognized immediately, even while its claims are unknown because the API server
-// has not responded yet: the driver does not try to attach it and logs nothing.
+// has not responded yet: the driver does not try to attach the pod again and logs nothing.
 func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	record.Consumers[0].Claims = nil // as in a record of an earlier driver
+	record.Consumers[0].Claims = nil // as in a record from an earlier driver
 	f.must(f.claims.Hold(record, asItIs))
 	f.must(f.attach("a-0", record))
 	f.prepared("claim-b", "b", "up1") // pod a might name this claim as well
@@ -169,8 +169,8 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-// If no running container names the claim, the pod is attached late: containers that do not name the claim have no
-// guarantee, and the gate or the hook has held back the containers that do.
+// If no running container names the claim, the pod is attached late: containers that do not name the claim are given no
+// guarantee, and the gate or the hook has held back those that do.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
@@ -328,15 +328,15 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	}
 }
 
-// Even after the journal has been lost, containers of running pods can be restarted until the kubelet releases the
-// claim. This also works if the driver had previously been stopped and had closed the gates.
+// Even after the journal has been lost, the containers of running pods can be restarted until the kubelet releases the
+// claim. This also works if the driver was stopped beforehand and closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
 	}
 }
 
-// Both gates of a pod with two claims contain the only pin of the pod's sandbox, and both gates stay open.
+// If a pod has two claims, both gates list the single pin of the pod's sandbox, and both gates stay open.
 func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
@@ -379,11 +379,11 @@ func lostJournal(t *testing.T, stopped bool) {
 	}
 	f.expect(attachedA, "claim-a")
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	// The fake kernel does not return links to the host, and the leases belong to the plugin.
+	// The fake kernel does not return links to the host, and only the plugin could release the leases.
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// If an interface disappears from a pod, this is reported once. Its return is also reported once.
+// If an interface disappears from a pod, the driver reports this once. It also reports once that the interface is back.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -512,9 +512,9 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A waiting pod that also names an earlier claim with the same name does not prevent that claim from being released: if
-// the kubelet has forgotten the claim, no other component releases it. A pod that names a different claim does prevent
-// that claim from being released.
+// A waiting pod does not prevent the release of an earlier claim with the same name as its own claim: if the kubelet
+// has forgotten the earlier claim, no other component releases it. If the waiting claim has a different name, a pod
+// that names the earlier claim prevents the release.
 func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()
@@ -541,7 +541,7 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 }
 
 // A dead sandbox that the runtime still lists never replaces the live sandbox of its pod, even after the connection has
-// ended and all confirmations are void.
+// ended and all confirmations are invalid.
 func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
@@ -564,7 +564,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.expect(attached, "claim-a")
 }
 
-// Lists from a connection are void after the connection has ended.
+// Lists from a connection become invalid when the connection ends.
 func TestLateSynchronize(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -589,14 +589,14 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.expect(clean)
 }
 
-// If a runtime is killed while it stops a sandbox, it lists the sandbox and its namespace after the restart, but might
-// never report the stop. No container starts in the sandbox after that, so it is not attached again.
+// A runtime that is killed while stopping a sandbox lists the sandbox and its namespace after the restart, but might
+// never report that the sandbox was stopped. No container will start in the sandbox, so it is not attached again.
 func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.nri.StopPodSandbox(t.Context(), f.sandbox("a-0")))
 	f.eventually("the sandbox is undone", func() bool { return !f.boxes.Knows("a-0") })
-	for range 2 { // the second connection finds the state left by the first
+	for range 2 { // the second connection finds the state that the first one left
 		f.nri.setConnected(false)
 		f.connect()
 		if f.boxes.IsUnsynced("a-0") || f.boxes.Knows("a-0") {
