@@ -35,7 +35,7 @@ type syncedInformer struct{ cache.SharedIndexInformer }
 
 func (syncedInformer) HasSynced() bool { return true }
 
-// blockOf returns a block of range r that is assigned to the given node.
+// blockOf returns a block of range r that is assigned to node n with the given UID.
 func blockOf(index int, nodeUID types.UID) *chainapi.AddressBlock {
 	r, _ := addresses.Parse(&chainapi.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16"}, BlockSize: 4})
 	spec := r.Spec("r", index)

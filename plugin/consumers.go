@@ -37,11 +37,11 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 		})
 }
 
-// addConsumers adds the pods that the claim is reserved for to the record and returns those that exist in the API
+// addConsumers adds to the record the pods that the claim is reserved for, and returns those that exist in the API
 // server. The claim is reserved for pods by name or for PodGroups (KEP-5729); for a PodGroup, addConsumers adds the
 // members that are currently on this node. attaches reports whether the pods get interfaces. addConsumers returns an
-// error for a claim without a reservation: the kubelet never prepares such a claim, and no component would release it
-// if another caller prepared it.
+// error for a claim without a reservation: the kubelet never prepares such a claim, and if another caller prepared it,
+// no component would ever release it.
 func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -100,8 +100,8 @@ func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool
 	return claims.Consumer{PodUID: string(pod.UID), Position: position(pod, claim), Claims: names}, err
 }
 
-// warnOfContainers sends events to pods in which some containers do not name the claim: while the driver is down, only
-// containers that name the claim are prevented from starting.
+// warnOfContainers sends an event to each pod that has containers that do not name the claim: while the driver is down,
+// only containers that name the claim are prevented from starting.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
@@ -113,8 +113,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// without returns the names of the pod's containers that do not name the claim. It returns none for a claim that was
-// created for extended resources, since only a container that requests a device can refer to such a claim.
+// without returns the names of the pod's containers that do not name the claim. For a claim that was created for
+// extended resources, it returns none, since such a claim concerns only the containers that request the resources.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)

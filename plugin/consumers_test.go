@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reserve replaces the reservation of a claim and removes its owner, as in a claim created by a user or for a PodGroup.
+// reserve replaces a claim's reservation and removes the claim's owner, as if the claim had been created by a user or
+// for a PodGroup.
 func reserve(claim *resourceapi.ResourceClaim, users ...resourceapi.ResourceClaimConsumerReference) {
 	claim.OwnerReferences, claim.Annotations = nil, nil
 	claim.Status.ReservedFor = users
@@ -27,8 +28,8 @@ func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
 		UID: "uid-of-group"}
 }
 
-// The consumers of a PodGroup's claim are the known pods in the group; later pods are matched by the name of the group.
-// The claim is in use while at least one of these pods exists.
+// The consumers of a PodGroup's claim are the pods in the group that are known when the claim is prepared; pods that
+// arrive later are matched by the group's name. The claim is in use as long as at least one of these pods exists.
 func TestClaimOfAPodGroup(t *testing.T) {
 	f := newFixture(t)
 	member := func(name, group string, claims ...string) *corev1.Pod {
@@ -39,7 +40,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 	first := member("a", "gang", "other", "c")
 	member("b", "gang")         // in the group, but without the claim
-	member("z", "another", "c") // has a claim with the same name, which is not reserved for its group
+	member("z", "another", "c") // has a claim with the same name, but the claim is not reserved for this group
 	claim := allocatedClaim("c", "up0", "a")
 	reserve(claim, gangOf("gang"))
 	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
@@ -69,7 +70,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 }
 
-// A driver that composes devices can have our claim prepared for a pod that does not list the claim but is in
+// A driver that composes devices can cause our claim to be prepared for a pod that does not list the claim but is in
 // reservedFor.
 func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f := newFixture(t)
@@ -88,7 +89,7 @@ func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f.expect(attachedA, "c")
 }
 
-// A claim without consumers is rejected, and so is a claim with an unknown kind of consumer.
+// A claim is rejected if it has no consumers or a consumer of an unknown kind.
 func TestClaimThatIsReservedForNoPod(t *testing.T) {
 	for title, users := range map[string][]resourceapi.ResourceClaimConsumerReference{
 		"none":           nil,

@@ -88,8 +88,8 @@ func (d *Driver) debugHandler() http.Handler {
 }
 
 // retryLeftover retries the rollback of a leftover. If forget is true, it discards a leftover whose rollback fails, and
-// returns the failure; see [executor.Executor.Forget]. It completes a retry even if the driver is being stopped or the
-// client disconnects, since a running plugin must not be interrupted.
+// returns the failure; see [executor.Executor.Forget]. It completes the retry even if the driver is shutting down or
+// the client disconnects, since a running plugin must not be interrupted.
 func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (failure, err error) {
 	if !slices.ContainsFunc(d.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+

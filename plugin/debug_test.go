@@ -24,7 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// driver returns a Driver with the fields that serving its socket requires.
+// driver returns a Driver with only the fields that it needs to serve its debug socket.
 func (f *fixture) driver() *Driver {
 	return &Driver{
 		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
@@ -34,14 +34,14 @@ func (f *fixture) driver() *Driver {
 	}
 }
 
-// readyStartup returns the startup state of a driver that has started.
+// readyStartup returns the startup state of a driver that has finished starting.
 func readyStartup() *startup {
 	s := newStartup()
 	s.complete()
 	return s
 }
 
-// debug sends a request as netdra does.
+// debug sends a request to the debug socket in the same way as netdra.
 func (f *fixture) debug(method, path string) (code int, body string) {
 	return request(f.driver(), method, path)
 }
@@ -82,7 +82,7 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A rejected claim is listed while a pod is waiting for it, until the pod no longer exists or another claim with the
+// A rejected claim stays listed until the pod that is waiting for it no longer exists, or until another claim with the
 // same name is prepared or rejected.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
@@ -114,7 +114,7 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	}
 }
 
-// The driver reports the CNI plugins that it finds, because they may differ between its pod and the node.
+// The driver reports which CNI plugins it finds, because its pod may contain different plugins than the node.
 func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -159,7 +159,8 @@ func TestDebugSocket(t *testing.T) {
 	}
 }
 
-// The input for netdra doctor: versions, topologies in the API server, problems, and the plugins of the runtime.
+// The state contains the input for netdra doctor: versions, topologies in the API server, problems, and the runtime's
+// plugins.
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -211,7 +212,7 @@ func TestStateOfTheNode(t *testing.T) {
 	}
 }
 
-// A claim is orphaned if neither its pods nor a sandbox with the claim are on the node.
+// A claim is orphaned if the node has neither a pod nor a sandbox that uses it.
 func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

@@ -1,5 +1,5 @@
 // Package plugin is the outer layer of the node driver: it connects the kubelet (DRA), the container runtime (NRI), the
-// API server and the journal with the packages that make decisions.
+// API server and the journal to the packages that make decisions.
 //
 // The rule of this package: it passes values between these components and makes no decisions about networks. From
 // RunPodSandbox onwards, no step waits for the API server.

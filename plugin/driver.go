@@ -36,20 +36,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Config is the configuration of the node driver. Paths are host paths, and the driver's container must see the same
-// files at the same paths.
+// Config is the configuration of the node driver. Paths are host paths, and the same files must exist at the same paths
+// in the driver's container.
 type Config struct {
 	// NodeName is the name of this node in Kubernetes.
 	NodeName string
-	// Version is the version of the driver, for display only.
+	// Version is the driver's version, for display only.
 	Version string
-	// RestConfig is the configuration for clients of the API server.
+	// RestConfig is the configuration for API server clients.
 	RestConfig *rest.Config
-	// PluginDir is the kubelet's directory for the plugin. It contains the driver's sockets and its journal.
+	// PluginDir is the kubelet's directory for this DRA plugin. It contains the driver's sockets and journal.
 	PluginDir string
 	// RegistrarDir is the kubelet's directory for plugin registration.
 	RegistrarDir string
-	// CNIDirs are the directories in which CNI plugins are looked up.
+	// CNIDirs are the directories that are searched for CNI plugins.
 	CNIDirs []string
 	// NetNSDir is where network namespaces are pinned; its mount must be shared with the host.
 	NetNSDir string
@@ -57,13 +57,13 @@ type Config struct {
 	HostProcDir string
 	// CDIDir is where CDI specs are written.
 	CDIDir string
-	// DeviceInfoDir is the directory from which other components that attach devices read the allocations.
+	// DeviceInfoDir is the directory to which the driver writes allocations for other components that attach devices.
 	DeviceInfoDir string
 	// LogDir is where CNI calls are logged, with one directory for each claim.
 	LogDir string
-	// LogRetention is how long the log of a released claim is kept after its last line.
+	// LogRetention is how long the log of a released claim is kept after the last line was written.
 	LogRetention time.Duration
-	// AttributeDir is the directory of the files that contain device attributes. It is optional.
+	// AttributeDir is the directory that contains the files with device attributes. It is optional.
 	AttributeDir string
 	// NRISocket is the container runtime's NRI socket.
 	NRISocket string
@@ -73,11 +73,11 @@ type Config struct {
 	// controller must use the same setting.
 	ListAttributes bool
 	// CompatibilityGroups enables compatibility groups (feature gate DRADeviceCompatibilityGroups), which keep
-	// incompatible devices apart wherever groups can express the rules.
+	// incompatible devices apart if the rules can be expressed as groups.
 	CompatibilityGroups bool
-	// Plugins contains, by name, the CNI plugins in the helper binary that the driver can run in its own process.
+	// Plugins maps names to the CNI plugins of the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
-	// NetworkStatus enables writing each pod's interfaces to its k8s.v1.cni.cncf.io/network-status annotation.
+	// NetworkStatus enables the k8s.v1.cni.cncf.io/network-status annotation, which lists the interfaces of each pod.
 	NetworkStatus bool
 }
 
@@ -99,7 +99,7 @@ type Driver struct {
 	linkTypes  *host.LinkTypes
 	journal    journal.Opened
 	stopWork   context.CancelFunc
-	// again prepares claims as a call from the kubelet does.
+	// again prepares claims again, in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hung driver.
 	heartbeats *telemetry.Heartbeats
@@ -153,8 +153,8 @@ const journalRetry = 5 * time.Second
 
 // awaitJournal opens the journal, retrying until it succeeds, because exiting would only cause restarts. In the
 // meantime, running pods are not affected, pods without claims start, and pods with claims wait, because the driver is
-// not registered with the kubelet or the runtime. The readiness probe reports the reason. One possible reason is that
-// the previous driver process still holds the lock because it is finishing its chains.
+// not registered with the kubelet or the runtime. The readiness probe reports the reason. For example, the previous
+// driver process may still hold the lock because it is finishing its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened", func() error {
@@ -229,15 +229,15 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // serve runs the driver with an open journal.
 //
-// It reads the journal and adopts the state of the previous driver process before it accepts calls. Otherwise it would
-// respond to the kubelet and the runtime based on an empty state.
+// Before it accepts calls, it reads the journal and adopts the state of the previous driver process. Otherwise, its
+// responses to the kubelet and the runtime would be based on an empty state.
 func (d *Driver) serve(ctx context.Context) error {
 	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
 		return err
 	}
 	d.startup.complete()
-	// NRI outlives DRA: while the driver is stopping, it must still attach pods that are already prepared.
+	// NRI outlives DRA: while the driver is shutting down, it must still attach pods whose claims are already prepared.
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
 	group, ctx := errgroup.WithContext(ctx)
@@ -257,7 +257,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error {
 		defer stopNRI()
 		// The shutdown order is DRA, then running chains, then NRI. Pods that start in the meantime are attached or
-		// rejected, since the driver still responds.
+		// rejected, since the driver is still responding.
 		defer d.finishWork()
 		return d.serveDRA(ctx)
 	})
@@ -267,9 +267,9 @@ func (d *Driver) serve(ctx context.Context) error {
 }
 
 const (
-	// sweepPeriod is the interval at which the driver checks for changes that no event reports.
+	// sweepPeriod is how often the driver checks for changes that are not reported by events.
 	sweepPeriod = 30 * time.Second
-	// sweepLimit is the maximum time between two sweeps before the driver is considered hung.
+	// sweepLimit is the time without a completed sweep after which the driver is considered hung.
 	sweepLimit = 5 * time.Minute
 )
 
@@ -327,7 +327,7 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 }
 
 // serveDRA registers with the kubelet and publishes devices until ctx is done. It registers first, so that pods can
-// terminate while the devices or the API server are unavailable; in that case, only Prepare fails.
+// terminate even if the devices or the API server are unavailable; in that case, only Prepare fails.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),
@@ -347,7 +347,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 	if err := d.Cluster.synced(ctx); err != nil {
-		return nil //nolint:nilerr // ctx has ended
+		return nil //nolint:nilerr // ctx is done
 	}
 	d.repairFiles(ctx) // files may have been removed while the driver was down
 	changes, err := d.Publisher.Watch(ctx)
@@ -363,8 +363,8 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	return group.Wait()
 }
 
-// finishWork prevents new work and waits for running work to finish. Work that does not finish in time is aborted when
-// the process exits, and the next driver process rolls it back based on the journal.
+// finishWork stops accepting work and waits for running work to finish. Work that does not finish in time is aborted
+// when the process exits, and the next driver process uses the journal to roll it back.
 func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})

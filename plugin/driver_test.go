@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The driver does not exit if it cannot open the journal: restarting it over and over would not help. The readiness
-// probe reports the reason, and the file is kept.
+// The driver does not exit if it cannot open the journal: restarting it repeatedly would not help. The readiness probe
+// reports the reason, and the journal file is kept.
 func TestJournalIsAwaited(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.db")
@@ -51,7 +51,7 @@ func TestJournalIsAwaited(t *testing.T) {
 
 func TestWaitingForTheJournalEnds(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "journal.db"), 0o700); err != nil { // so that no file can be opened there
+	if err := os.Mkdir(filepath.Join(dir, "journal.db"), 0o700); err != nil { // so that opening it as a file fails
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

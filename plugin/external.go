@@ -32,9 +32,9 @@ func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	return err == nil && len(devices) > 0
 }
 
-// deviceIDs returns the CDI devices for a device that another component attaches. They include the gate if the driver
-// attaches other devices of the same claim: a container that names the claim must not start before the driver has
-// attached those devices.
+// deviceIDs returns the CDI device IDs for a device that another component attaches. They include the gate if the
+// driver attaches other devices of the same claim: a container that names the claim must not start before the driver
+// has attached those devices.
 func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []string {
 	ids := []string{external.DeviceID(record.Claim, step)}
 	if record.Attaches() {
@@ -44,7 +44,7 @@ func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []
 }
 
 // mayBeInPod returns a function that reports whether a claimed device that is not on the host may be in a pod. For a
-// device that another component attaches, the answer is based on the state of the host: hardware that exists must be in
+// device that another component attaches, the function relies on the state of the host: hardware that exists must be in
 // some network namespace, but a virtual link cannot be located.
 func mayBeInPod(
 	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,

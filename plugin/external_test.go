@@ -20,8 +20,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// external offers the devices up0 (a PCI function) and up1 (a link) with a resource name, and adds a topology whose
-// devices another component attaches.
+// external offers the devices up0 (a PCI function) and up1 (a link) under a resource name, and adds a topology for
+// devices that another component attaches.
 func (f *fixture) external() {
 	f.Helper()
 	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -41,7 +41,7 @@ func (f *fixture) external() {
 	f.must(f.dra.Publisher.Refresh(context.Background()))
 }
 
-// prepareNow prepares a claim in the same way as a call from the kubelet and returns its CDI devices.
+// prepareNow prepares a claim in the same way as a call from the kubelet and returns the claim's CDI devices.
 func (f *fixture) prepareNow(claim *resourceapi.ResourceClaim) ([]string, error) {
 	f.Helper()
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
@@ -63,8 +63,8 @@ func (f *fixture) files(dir string) string {
 	return strings.Join(paths, " ")
 }
 
-// A device that another component attaches is reserved and described. No gate waits for it, and it is released once it
-// is back on the host unchanged, regardless of when the driver is killed.
+// The driver reserves and describes a device that another component attaches. No gate waits for the device, and it is
+// released once it is back on the host unchanged, no matter when the driver is killed.
 func TestDevicesThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -125,8 +125,8 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	}
 }
 
-// If the driver and another component attach devices of the same claim, every container waits for the driver, even if
-// it only names devices that the other component attaches.
+// If the driver and another component attach devices of the same claim, every container waits for the driver, even a
+// container that names only devices attached by the other component.
 func TestClaimThatOthersAttachInPart(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -155,8 +155,8 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	}
 }
 
-// Files that a killed driver left for deleted claims are removed at the next start. Files from other components are
-// kept.
+// Files that a killed driver left behind for deleted claims are removed at the next start. Files from other components
+// are kept.
 func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -189,8 +189,8 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// If another component has written a file about a device, this is reported for each claim that shares the device, and
-// for no other claim.
+// If another component has written a file for a device, the driver reports it for each claim that shares the device,
+// and for no other claim.
 func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f := newFixture(t)
 	for uid, address := range map[string]string{"a": "0000:01:00.0", "b": "0000:01:00.0", "c": "0000:02:00.0"} {
@@ -232,7 +232,7 @@ func TestExternalClaimWithALongName(t *testing.T) {
 	}
 }
 
-// The driver rejects a name that CDI would reject, and does so before another component starts to wait for the device.
+// The driver rejects device names that CDI would reject, before another component starts waiting for the device.
 func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -251,7 +251,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	}
 }
 
-// After the journal has been lost, containers of running pods restart with their previous devices.
+// After the journal has been lost, the containers of running pods can restart with their previous devices.
 func TestFilesStayAfterALostJournal(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -269,8 +269,8 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
-// After a reboot, the devices of a claim are compared with those of other claims based on their current state, not on
-// the interface indexes from the boot in which the claim was first prepared.
+// After a reboot, a claim's devices are compared with those of other claims by their current state, not by the
+// interface indexes from the boot in which the claim was first prepared.
 func TestBaselinesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")

@@ -47,8 +47,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// runtimeName selects the simulated runtime for tests that do not choose one. "make test" runs all tests on both
-// runtimes.
+// runtimeName selects the simulated runtime for tests that do not choose one themselves. "make test" runs all tests
+// with both runtimes.
 var runtimeName = flag.String("nri-runtime", nritest.Containerd().Name, "name of the profile of the container runtime")
 
 // fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links, up0 and
@@ -72,21 +72,21 @@ type fixture struct {
 
 	// unhealthy returns the health problem of a device.
 	unhealthy map[discovery.IfName]string
-	// busyLinks contains, for each link that the node uses, how it uses the link.
+	// busyLinks maps each link that the node itself uses to the way it is used.
 	busyLinks map[discovery.IfName]discovery.Use
-	// missingLinkTypes contains the link types that the kernel cannot create.
+	// missingLinkTypes is the set of link types that the kernel does not support.
 	missingLinkTypes sets.Set[string]
-	// journalLost reports whether a journal was set aside.
+	// journalLost is true if a journal was set aside.
 	journalLost bool
 
 	// runtime is the container runtime. Unless it is started (see startRuntime), tests call the driver directly.
 	runtime *nritest.Runtime
-	// events are the events of the node.
+	// events records the events for the Node object.
 	events *record.FakeRecorder
 	bootID string
-	// client contains the claims that recover reads.
+	// client serves the claims that recover reads.
 	client *fake.Clientset
-	// failAgain is returned by the next attempt to prepare a claim again.
+	// failAgain is the error returned by the next attempt to prepare a claim again.
 	failAgain error
 	// podsGone contains the pods that no longer exist in the API server, by UID.
 	podsGone map[string]bool
@@ -94,7 +94,7 @@ type fixture struct {
 	mu     sync.Mutex
 	failed []string
 	lost   []string
-	// described contains the devices in the metadata for containers.
+	// described lists the devices in the metadata for containers.
 	described []kubeletplugin.Device
 }
 
@@ -122,14 +122,14 @@ func newFixtureOn(t *testing.T, profile nritest.Profile) *fixture {
 	return f
 }
 
-// start starts the driver with the state in the journal and connects it to the runtime.
+// start starts the driver with the state from the journal and connects it to the runtime.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	f.startAlone(bootID)
 	f.connect()
 }
 
-// connect starts a connection to the runtime, which then lists its sandboxes.
+// connect connects the driver to the runtime, which then lists its sandboxes.
 func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
 	for _, container := range containers {
@@ -141,7 +141,7 @@ func (f *fixture) connect(containers ...*api.Container) {
 	f.must(err)
 }
 
-// sandboxOf returns the sandbox with an ID in the form "pod-attempt".
+// sandboxOf returns the sandbox with an ID of the form "pod-attempt".
 func sandboxOf(id string) nritest.Pod {
 	pod := podNamed(id)
 	return nritest.Pod{ID: id, UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
@@ -150,13 +150,13 @@ func sandboxOf(id string) nritest.Pod {
 // sandbox returns a sandbox as the runtime describes it.
 func (f *fixture) sandbox(id string) *api.PodSandbox { return f.runtime.Sandbox(sandboxOf(id)) }
 
-// runs creates a sandbox in the runtime, with a network namespace.
+// runs creates a sandbox with a network namespace in the runtime.
 func (f *fixture) runs(id string) (netns string) { return f.runtime.Add(sandboxOf(id)) }
 
 // ends removes a sandbox from the runtime without notifying the driver.
 func (f *fixture) ends(id string) { f.runtime.Forget(id) }
 
-// startAlone starts the driver without the runtime.
+// startAlone starts the driver without connecting it to the runtime.
 func (f *fixture) startAlone(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
@@ -212,29 +212,29 @@ func (f *fixture) setPublisher(publisher *publish.Publisher) {
 	f.dra = newDRAPlugin(config)
 }
 
-// cdiDir returns the directory of the gates.
+// cdiDir returns the directory that contains the gate files.
 func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
 
-// infoDir returns the directory of device information.
+// infoDir returns the directory that contains the device information files.
 func (f *fixture) infoDir() string { return filepath.Join(f.dir, "devinfo", "dp") }
 
 // pluginDir returns a directory with files named after the plugins of the test node: the executor uses the file system
 // to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash terminates the driver as far as possible in a test: nothing is retried, and the journal is closed.
+// crash simulates a crash of the driver as closely as a test can: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
-// baselines completes a record as Prepare does.
+// baselines completes a record in the same way as Prepare.
 func (f *fixture) baselines(record *claims.Record) error {
 	return f.dra.snapshot(context.Background(), record)
 }
 
-// busy returns the uses that a test has set.
+// busy returns the uses that the test has set in busyLinks.
 func (f *fixture) busy(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
 	return f.busyLinks, nil
 }
@@ -286,7 +286,7 @@ func (f *fixture) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
-// prepared records a pod's claim for up0 or up1, as Prepare does.
+// prepared records a pod's claim for up0 or up1 in the same way as Prepare.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	_, device, err := f.dra.Publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
@@ -314,7 +314,7 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
-// expect checks the state of the node and which claims have open gates.
+// expect checks the state of the node and the set of claims whose gates are open.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -399,7 +399,7 @@ func testCluster(objects ...runtime.Object) *cluster {
 	return c
 }
 
-// newPublisher creates a publisher for the machine that read returns or, if read is nil, for a machine with two offered
+// newPublisher creates a publisher for the machine described by read or, if read is nil, for a machine that offers two
 // links, up0 and up1.
 func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publish.Publisher {
 	f.Helper()
@@ -428,7 +428,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	return p
 }
 
-// offer replaces all policies with one that offers every device exclusively for a plugin.
+// offer replaces all policies with one that offers every device for exclusive use with the given plugin.
 func (f *fixture) offer(plugin string) {
 	f.Helper()
 	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{
@@ -443,7 +443,7 @@ func (f *fixture) offer(plugin string) {
 	}
 }
 
-// allocatedClaim returns a claim for a link as written by the scheduler, reserved for a pod.
+// allocatedClaim returns a claim for a link, allocated and reserved for a pod as the scheduler would write it.
 func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),

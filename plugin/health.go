@@ -19,7 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// lockProbe detects whether the locks that every pod needs can still be acquired. It is safe for concurrent use.
+// lockProbe checks whether the locks that are needed to start any pod can still be acquired. It is safe for concurrent
+// use.
 type lockProbe struct {
 	try      func()
 	attempts singleflight.Group
@@ -41,8 +42,8 @@ func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 // lockLimit is how long a healthy driver may take to acquire its locks, which are never held during I/O.
 const lockLimit = 2 * time.Second
 
-// hanging returns the parts of the driver that are not making progress. If it returns any, the kubelet restarts the
-// driver.
+// hanging returns the parts of the driver that are not making progress. If there are any, the liveness probe fails and
+// the kubelet restarts the driver.
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
 	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
@@ -103,7 +104,7 @@ func (d *Driver) missing() []string {
 	return append(missing, d.installed.defects.texts()...)
 }
 
-// The names of the sockets on which the driver serves the kubelet (the defaults of the kubeletplugin library).
+// These are the names of the sockets on which the driver serves the kubelet (the kubeletplugin library's defaults).
 const (
 	draSocket       = "dra.sock"
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
@@ -111,8 +112,8 @@ const (
 
 const socketPeriod = 10 * time.Second
 
-// socketsAreThere returns an error if one of the driver's sockets was removed. Without the registration socket, the
-// kubelet forgets the plugin; without the other socket, the kubelet cannot reach the plugin.
+// socketsAreThere returns an error if one of the driver's sockets has been removed. Without the registration socket,
+// the kubelet forgets the plugin; without the other socket, it cannot reach the plugin.
 func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
@@ -151,7 +152,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 
 // startup records why the driver has not finished starting. It is safe for concurrent use.
 type startup struct {
-	waiting atomic.Pointer[error] // points to nil if nothing is missing
+	waiting atomic.Pointer[error] // points to nil once startup is complete
 }
 
 func newStartup() *startup {

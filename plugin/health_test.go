@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// If another process uses the port, the error mentions the setting that selects another port.
+// If another process is using the port, the error names the setting for choosing a different port.
 func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// A hanging loop, or a lock that is not released, makes the liveness probe fail.
+// The liveness probe fails if a loop hangs or a lock is never released.
 func TestHangingDriverIsNotHealthy(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -138,7 +138,7 @@ func TestReplacedNodeObject(t *testing.T) {
 	}
 }
 
-// A probe reads the latest reason, and the log contains consecutive identical reasons only once.
+// A probe returns the latest reason, and the log contains consecutive identical reasons only once.
 func TestStartup(t *testing.T) {
 	t.Parallel()
 	s := newStartup()

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// watchHealth subscribes to the health stream as the kubelet does.
+// watchHealth subscribes to the health stream in the same way as the kubelet.
 func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	ctx, cancel := context.WithCancel(context.Background())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
@@ -33,8 +33,8 @@ func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	return <-reports
 }
 
-// If a pod's chain completes late, this causes a report that differs from the previous one, which makes the kubelet
-// sync the pod. A chain that completes in time causes no report.
+// If a pod's chain completes late, the driver sends a report that differs from the previous one, which makes the
+// kubelet sync the pod. A chain that completes in time triggers no report.
 func TestLateAttachWakesKubelet(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
@@ -45,7 +45,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 		t.Errorf("the first report is %+v", first)
 	}
 	release()
-	second := <-reports // no time needs to pass
+	second := <-reports // arrives without advancing the clock
 	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached at 00:16:40.300") {
 		t.Errorf("the second report is %+v", second)
 	}
@@ -58,7 +58,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	}
 }
 
-// News about a device is not reported to its next owner.
+// News about a device is not reported for the next claim that holds the device.
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

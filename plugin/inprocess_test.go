@@ -21,7 +21,7 @@ func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 			if err := os.MkdirAll(dir, 0o750); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil { //nolint:gosec // a program
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil { //nolint:gosec // an executable
 				t.Fatal(err)
 			}
 		}

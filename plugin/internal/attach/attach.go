@@ -15,29 +15,30 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// SlowRemedy is the remedy given in errors from calls that have to wait for other calls.
+// SlowRemedy is the remedy in errors from calls that have to wait for other calls.
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
-	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock during this
-	// time and gives up on the plugin after 2 s by default. A slower chain continues in the background while the gate
-	// stays closed.
+	// Budget is the maximum time for which RunPodSandbox waits for the chain. During this time, the runtime holds a
+	// node-wide lock, and by default it gives up on the plugin after 2 s. A slower chain continues in the background
+	// while the gate stays closed.
 	Budget = 300 * time.Millisecond
-	// maxSlow is the number of slow chains at which RunPodSandbox stops waiting for further chains.
+	// maxSlow limits the number of slow chains: once this many chains are slow, RunPodSandbox no longer waits for new
+	// ones.
 	maxSlow = 2
-	// maxChains is the maximum number of chains that begin concurrently. Chains contend for the kernel's lock for link
-	// changes (rtnl): measurements with one to eight moves showed that additional concurrent chains do not finish any
-	// sooner. Instead, each chain takes longer, so more of them exceed the Budget.
+	// maxChains is the maximum number of chains that may start concurrently. Chains contend for rtnl, the kernel's lock
+	// for link changes: measurements with one to eight concurrent moves showed that more concurrency does not increase
+	// the throughput. Instead, each chain takes longer, so more of them exceed Budget.
 	maxChains = 8
 	// maxTopology is the maximum number of concurrent chains for one topology: half of maxChains, so that a hanging
-	// plugin does not take up the slots of other topologies.
+	// plugin leaves slots for other topologies.
 	maxTopology = maxChains / 2
 	// chainTurn is how long a running chain counts toward maxChains.
 	chainTurn = 5 * time.Second
-	// attachTimeout limits one attempt to attach, starting when its chain may run. It allows for three plugin calls
-	// that each take their full limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If
-	// a chain exceeds this limit, its plugins are hanging. The chain is rolled back, and an event informs the pod's
-	// owner.
+	// attachTimeout limits a single attempt to attach, measured from when its chain is allowed to run. It allows for
+	// three plugin calls that each take their full limit (executor.Options.StepTimeout, 30 s). Healthy chains take less
+	// than a second. If a chain exceeds this limit, its plugins are considered hung: the chain is rolled back, and an
+	// event informs the pod's owner.
 	attachTimeout = 90 * time.Second
 	// Retry is the delay before a chain that failed in the background is retried; it doubles up to retryMax.
 	Retry    = 10 * time.Second
@@ -45,8 +46,8 @@ const (
 )
 
 // Attach runs the chains of a sandbox's claims. It returns when they are complete, when they have failed and have been
-// rolled back, or when they take too long. In the last case, the work continues in the background, and containers are
-// held back until it is complete. A second call for the same sandbox joins the first.
+// rolled back, or when they take too long. In the last case, the work continues in the background, and the containers
+// are held back until it is complete. A second call for the same sandbox joins the first.
 //
 // A nil error means that the sandbox is ready or that the work continues in the background. In both cases, the runtime
 // continues with the pod. The gate, not this result, prevents containers from starting too early.
@@ -70,7 +71,7 @@ func (s *Sandboxes) Attach(
 		}
 		return err
 	}
-	// The loop outlives ctx: this call is about to return, and the chain may take longer.
+	// The loop outlives ctx, because the chain may still be running when this call returns.
 	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 		return errStopped
@@ -87,7 +88,7 @@ func (s *Sandboxes) Attach(
 	return box.stopWaiting()
 }
 
-// Budget returns how long the runtime may be kept waiting.
+// Budget returns how long a call may keep the runtime waiting.
 func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	slow := 0
 	for _, box := range s.list() {
@@ -99,8 +100,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		// The remaining time is for rolling back a failed chain and sending the response: containerd disconnects a
-		// plugin that misses the deadline.
+		// The rest of the time is reserved for rolling back a failed chain and sending the response: containerd
+		// disconnects a plugin that misses the deadline.
 		return min(Budget, time.Until(deadline)*6/10)
 	}
 	return Budget
@@ -120,11 +121,11 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches a sandbox and retries failures while the sandbox exists. While RunPodSandbox is still waiting,
-// attachLoop passes the failure to it instead of retrying.
+// attachLoop attaches a sandbox and retries failures for as long as the sandbox exists. While RunPodSandbox is still
+// waiting, attachLoop passes the failure to it instead of retrying.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
-	// A stopping driver lets a running chain finish, since an interrupted ADD would have to be rolled back. Only a
-	// detach cancels this context, by calling stop.
+	// On shutdown, the driver lets a running chain finish, since an interrupted ADD would have to be rolled back. Only
+	// a detach cancels this context, by calling stop.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Work))
 	defer cancel()
 	box.setStop(cancel)
@@ -141,7 +142,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return // whoever stops the sandbox also rolls it back
+			return // the caller that stops the sandbox also rolls it back
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
 		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. After that,
@@ -163,11 +164,11 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
-// attachOnce makes one attempt: it waits for its turn, rolls back the remaining steps of an earlier attempt, runs the
-// chain and opens the gates. If it returns an error, either nothing is attached, or the journal contains the remaining
-// steps for the next attempt or a detach.
+// attachOnce makes a single attempt: it waits for its turn, rolls back the steps left over from an earlier attempt,
+// runs the chain and opens the gates. If it returns an error, either nothing is attached, or the journal still contains
+// the remaining steps, which the next attempt or a detach rolls back.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
-	// Do this before calling enter: the devices of the older sandbox must be on the host before Add looks for them, and
+	// Do this before calling enter: the older sandbox's devices must be back on the host before Add looks for them, and
 	// the rollback may take a long time.
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer box.release()
-	// A detach that was requested during the wait has closed the gates and is waiting for the slot.
+	// If a detach was requested during the wait, it has closed the gates and is now waiting for the slot.
 	if box.view().phase.isEnding() {
 		return errStopped
 	}
@@ -193,8 +194,8 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 			return err
 		}
 	}
-	// Each attempt has a new record with its own pin: the steps in the previous record have been rolled back, and a
-	// plugin that keys its state by namespace path treats the new path as a different pod.
+	// Each attempt uses a new record with its own pin: the steps in the previous record have been rolled back, and a
+	// plugin that uses the namespace path as the key of its state treats the new path as a different pod.
 	routes := box.attachment.DefaultRoutes
 	box.attachment = s.newAttachment(box.id, box.pod, records)
 	box.attachment.DefaultRoutes = routes
@@ -205,20 +206,20 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	return s.becomeReady(box, records)
 }
 
-// enter waits until a chain may run, and returns a function that releases the chain's slots. A chain occupies one of
-// its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging plugin
-// delays only other chains in its own topology.
+// enter waits until a chain is allowed to run and returns a function that releases the chain's slots. A chain occupies
+// one of its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging
+// plugin delays only chains of its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.Work, cancel)() // a stopping driver finishes running work but starts no new work
-	var places []func()                       // functions that release one slot each
+	defer context.AfterFunc(s.Work, cancel)() // on shutdown, running work is finished but no new work is started
+	var places []func()                       // each releases one slot
 	leave = func() {
 		for _, giveBack := range places {
 			giveBack()
 		}
 	}
-	for _, topology := range topologies(records) { // sorted, so that two chains never wait for each other
+	for _, topology := range topologies(records) { // sorted, so that two chains cannot deadlock
 		done, err := s.byTopology.Acquire(ctx, topology)
 		if err != nil {
 			leave()
@@ -234,7 +235,8 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		return nil, fmt.Errorf("cannot run the chain: %d others have just started: %w", maxChains, ctx.Err())
 	}
 	box.set(func(b *boxState) { b.running = true })
-	// Both the timer and the end of the chain release the slot. A second release would free the slot of another chain.
+	// Both the timer and the end of the chain release the slot. A second release would free a slot that another chain
+	// holds.
 	release := sync.OnceFunc(func() {
 		box.set(func(b *boxState) { b.running = false })
 		<-s.chains

@@ -11,16 +11,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Before containers may start, the code in this file compares the sandboxes from an earlier driver process, or from
-// before a lost connection, with the state of the runtime and the kernel.
+// Before containers may start, the code in this file compares the sandboxes that date from an earlier driver process or
+// an earlier connection with the state of the runtime and the kernel.
 
-// Confirm must be called at the start of a connection to the runtime. listed contains the network namespace paths of
-// the runtime's sandboxes by sandbox ID; the path is empty for a sandbox without a network namespace. From then on, the
-// runtime reports every new sandbox. If a sandbox is missing from the list, it may still exist, so its gate stays
-// closed, and the driver detects by other means whether the sandbox still exists.
+// Confirm must be called at the start of a connection to the runtime. listed maps the IDs of the runtime's sandboxes to
+// their network namespace paths; the path is empty for a sandbox without a network namespace. From then on, the runtime
+// reports every new sandbox. A sandbox that is missing from the list may still exist, so its gate stays closed, and the
+// driver determines by other means whether it exists.
 //
-// Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
-// a sandbox that has not been compared yet, even if SyncGate is called in the meantime.
+// Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore, no gate opens
+// for a sandbox that has not been compared yet, even if SyncGate is called in the meantime.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
 	next.live = true
@@ -35,9 +35,9 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
-			// Roll back without calling StopSandbox, which would mark the sandbox as stopped: the runtime still has
-			// this sandbox, and once the steps in the old namespace have been rolled back, the sandbox is attached
-			// again in the new namespace.
+			// Roll back without calling StopSandbox, which would mark the sandbox as stopped: the sandbox still exists
+			// in the runtime, and once the steps in the old namespace have been rolled back, it is attached again in
+			// the new namespace.
 			box.markReleasing(nil)
 			s.detachUntilDone(box)
 		}
@@ -48,10 +48,10 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 	return s.syncAllGates()
 }
 
-// confirmAgain confirms sandboxes that could not be compared when the connection began, for example because the kernel
-// did not respond, or because the pin was missing and has since been restored.
+// confirmAgain confirms sandboxes that could not be compared at the start of the connection, for example because the
+// kernel did not respond or the pin was missing at the time.
 //
-// If the connection ends while confirmAgain runs, its confirmations are discarded.
+// If the connection ends while confirmAgain is running, its confirmations are discarded.
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
@@ -95,9 +95,9 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 }
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of the paths
-// could not be inspected; same is then meaningless. As long as the pin exists, it keeps its namespace alive, and no
-// other namespace has the same identity. Without the pin, another namespace may have the same identity by now, so equal
-// identities prove nothing, while different ones still prove that the namespaces differ.
+// could not be inspected; in this case, same is meaningless. As long as the pin exists, it keeps its namespace alive,
+// and no other namespace can have the same identity. Without the pin, the identity may have been reused for another
+// namespace, so equal identities prove nothing, but different identities still prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.Executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -117,9 +117,9 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 	return err == nil && atPath == atPin, err == nil
 }
 
-// repin reports whether the namespace of a sandbox is pinned. If another process removed the pin, repin pins the
-// namespace again, provided that the namespace at the runtime's path is the same namespace, that is, it contains every
-// attached interface.
+// repin reports whether the namespace of a sandbox is pinned. If another process has removed the pin, repin pins the
+// namespace at the runtime's path, provided that it is the same namespace, that is, it contains every attached
+// interface.
 //
 // Without the pin, the kernel would destroy the namespace, including its virtual links, when the last process in it
 // terminates, before any DEL could run.
@@ -144,10 +144,10 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	return true
 }
 
-// missingLinks returns the interfaces of steps, by step index, that are not among the links in the pod. An interface is
+// missingLinks returns, by step index, the interfaces of steps that are not among the links in the pod. An interface is
 // identified by its index in the namespace, which the kernel does not reuse soon, and by its kind, but not by its name,
-// since an application may rename the interface. The kind is compared only if it is known: records from earlier drivers
-// do not contain the kind.
+// since an application may rename the interface. The kind is compared only if it is known, because records from earlier
+// drivers do not contain it.
 func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
@@ -164,17 +164,17 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 	return missing
 }
 
-// inspect reads the namespace of every ready sandbox and records the missing interfaces and the addressing of the RDMA
-// devices. It returns the sandboxes in which these have changed. Each sweep lists the links in the namespaces instead
-// of watching them: a subscription requires a socket for each pod and loses notifications when its buffer is full, so
-// listing would still be necessary.
+// inspect reads the namespace of every ready sandbox and records which interfaces are missing and how the RDMA devices
+// are addressed. It returns the sandboxes for which this has changed. Each sweep lists the links in the namespaces
+// instead of watching them: a subscription requires a socket for each pod and loses notifications when its buffer is
+// full, so listing would still be necessary.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
 	reader := s.Executor.VerbsReader()
 	for _, box := range s.list() {
 		now := box.view()
 		pin, steps := now.pin, now.attached
 		if !now.phase.isAttached() || !s.repin(box, pin) {
-			continue // if it is not pinned, the sandbox is probably gone, which other checks detect
+			continue // if the namespace is not pinned, the sandbox is probably gone, which other checks will detect
 		}
 		links, err := s.Executor.Host.Links(pin)
 		if err != nil {
@@ -195,8 +195,8 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 	return changed
 }
 
-// addMissingRDMA adds the steps whose RDMA device is no longer in the pod, unless their interface is already in
-// missing.
+// addMissingRDMA adds to missing the steps whose RDMA device is no longer in the pod, unless their interface is already
+// listed.
 func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.StepRecord, pin string) error {
 	for i := range steps {
 		if missing[i] != "" {
@@ -228,7 +228,8 @@ func (s *Sandboxes) reportMissing(changed []*sandbox) {
 // MissingText returns the message that tells a pod's owner which interfaces are missing.
 func MissingText(names ...string) string { return nodestate.MissingText("the pod", names...) }
 
-// MissingInterface returns the interface of a held device that is missing from its pod, or "" if none is missing.
+// MissingInterface returns the name of a held device's interface that is missing from its pod, or "" if none is
+// missing.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
 		now := box.view()
@@ -239,8 +240,8 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 	return ""
 }
 
-// MayBeInPod reports whether a device may be in a pod, or on its way to or from one. A claim must hold the device
-// exclusively, and the device must not be on the host. If MayBeInPod returns false, the device no longer exists.
+// MayBeInPod reports whether a device may be in a pod, or on its way to or from one. It must only be called for a
+// device that a claim holds exclusively and that is not on the host. If it returns false, the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		now := box.view()

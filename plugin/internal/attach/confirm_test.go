@@ -20,8 +20,8 @@ func TestGateNamesTheNamespace(t *testing.T) {
 	}
 }
 
-// The gate of a pod's older sandbox is closed before RunPodSandbox returns for the newer sandbox, even if the chain has
-// to wait.
+// The gate of a pod's older sandbox is closed before RunPodSandbox returns for the newer sandbox, even if the newer
+// sandbox's chain has to wait.
 func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -57,7 +57,7 @@ func TestHangingChainsOfOneTopology(t *testing.T) {
 		pod := string(rune('A' + i))
 		record := f.prepared("claim-"+pod, pod, "up0")
 		record.Plans[0].Topology = "hangs"
-		record.Plans[0].Steps = record.Plans[0].Steps[1:] // no device
+		record.Plans[0].Steps = record.Plans[0].Steps[1:] // without the device step
 		record.Plans[0].Steps[0].DependsOn, record.Devices = nil, nil
 		f.must(f.claims.Release(record.Claim.UID))
 		f.must(f.claims.Hold(record, asItIs))
@@ -99,8 +99,8 @@ func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// Only the pin keeps the namespace accessible to the driver. A removed pin is restored if the namespace is provably the
-// same.
+// Only the pin keeps the namespace accessible to the driver. If the pin is removed, it is restored, provided that the
+// namespace is provably the same.
 func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -117,8 +117,9 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// If the pin and an interface are missing, the driver cannot determine whether the namespace is the attached one. The
-// pod may be running, so it keeps its interfaces. A different identity proves that the namespace is a different one.
+// If both the pin and an interface are missing, the driver cannot determine whether the namespace is the attached one.
+// The pod may be running, so it keeps its interfaces. In contrast, a different identity proves that the namespace is
+// not the attached one.
 func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	for name, again := range map[string]func(*fixture){
 		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },
@@ -155,7 +156,7 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 }
 
 // Records from earlier drivers do not contain the identity of the namespace, so the driver can never prove that a
-// namespace is a different one.
+// namespace is not the attached one.
 func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -173,7 +174,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	}
 }
 
-// If the kernel does not report a namespace when the connection begins, the namespace is compared again in each sweep.
+// If a namespace cannot be inspected when the connection starts, the comparison is repeated in each sweep.
 func TestSandboxesAreComparedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -186,7 +187,8 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	if len(f.failed) != 1 {
 		t.Errorf("the pod gets %q", f.failed)
 	}
-	// The live sandbox has not been compared yet: an unknown sandbox of the pod is not the live sandbox.
+	// The live sandbox has not been compared yet, but that does not make an unknown sandbox of the same pod the live
+	// one.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
 	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
 		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
@@ -197,7 +199,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// The result of a comparison is only valid for one connection.
+// The result of a comparison is valid only for the connection on which it was made.
 func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -205,7 +207,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.must(f.boxes.Disconnect())
 	f.must(f.boxes.Confirm(nil))
 	earlier.listed["a-0"] = f.runtime["a-0"]
-	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that began earlier
+	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that started earlier
 		t.Error("the sandbox is not compared")
 	}
 	f.must(f.sweeper().Sweep())
@@ -213,7 +215,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 }
 
 // A sandbox that the runtime listed on an earlier connection is not attached on the next connection, because it may no
-// longer exist by then.
+// longer exist by that time.
 func TestListsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -228,7 +230,7 @@ func TestListsEndWithTheirConnection(t *testing.T) {
 	}
 }
 
-// While a gate cannot be closed, nothing is detached, and the pod gets an event that contains the reason.
+// As long as a gate cannot be closed, nothing is detached, and an event on the pod reports the reason.
 func TestGatesThatCannotBeClosedAreTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -263,7 +265,7 @@ func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 	}
 }
 
-// A stopping driver does not wait for chains that have not begun.
+// On shutdown, the driver does not wait for chains that have not started.
 func TestStopEndsChainsThatWait(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

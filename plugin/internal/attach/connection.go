@@ -12,13 +12,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
-// A new connection starts from scratch, since the state of an earlier connection or driver process may be outdated. It
-// is guarded by the lock of Sandboxes.
+// connection is the state of one connection to the runtime: the sandboxes listed at its start, and the results of
+// comparing them. A new connection starts from scratch, since the state of an earlier connection or driver process may
+// be outdated. It is guarded by the lock of Sandboxes.
 type connection struct {
 	// live is false while the driver is not connected to the runtime; the connection is then empty.
 	live bool
-	// listed contains the network namespaces of sandboxes by sandbox ID.
+	// listed maps sandbox IDs to the sandboxes' network namespaces.
 	listed map[string]string
 	// confirmed contains the sandboxes whose pinned network namespace is the one that the runtime reports.
 	confirmed sets.Set[*sandbox]
@@ -30,11 +30,11 @@ func newConnection(listed map[string]string) *connection {
 	return &connection{listed: maps.Clone(listed), confirmed: sets.New[*sandbox](), unsynced: sets.New[string]()}
 }
 
-// has reports whether the runtime has reported a sandbox.
+// has reports whether the runtime has reported the sandbox on this connection.
 func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
 
-// Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: if a pod got a new
-// sandbox while the runtime was disconnected, nothing would trigger its attachment.
+// Disconnect must be called when the runtime stops reporting new sandboxes. It closes the gates: if a pod's sandbox
+// were replaced in the meantime, nothing would trigger the attachment of the new sandbox.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = newConnection(nil)
@@ -56,10 +56,10 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 		s.connection.live
 }
 
-// beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
-// the sandbox has been stopped, or if the pod has another sandbox that may be the live one, since the runtime's list
-// may be outdated. The other sandbox is not live if its namespace no longer exists, or if the runtime lists this
-// sandbox but not the other one.
+// beginUnsynced registers a sandbox that started while no driver was connected to the runtime. Because the runtime's
+// list may be outdated, it returns an error if the sandbox has since been stopped or if the pod has another sandbox
+// that may be the live one. The other sandbox is not live if its namespace no longer exists, or if the runtime lists
+// this sandbox but not the other one.
 func (s *Sandboxes) beginUnsynced(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (*sandbox, error) {
@@ -77,7 +77,7 @@ func (s *Sandboxes) beginUnsynced(
 			other.set(func(b *boxState) { b.superseded = true })
 		}
 	}
-	for _, other := range s.byID { // may include this sandbox if it is being rolled back after a crash
+	for _, other := range s.byID { // may include this sandbox itself, if it is being rolled back after a crash
 		if other.pod.UID == pod.UID && (other.id == id || !other.view().superseded) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
@@ -89,8 +89,8 @@ func (s *Sandboxes) beginUnsynced(
 	return s.register(id, pod, netns, records), nil
 }
 
-// ExpectUnsynced sets the sandboxes that the runtime lists. Sandboxes that the runtime is stopping are not attached
-// again: no container starts in them, and the runtime might not report their stop again.
+// ExpectUnsynced records the sandboxes that the runtime lists and that must be attached. Sandboxes that the runtime is
+// stopping are not attached again: no container starts in them, and the runtime might not report their stop again.
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 	return true
 }
 
-// IsUnsynced reports whether a sandbox must still be attached. This is the case if, since it was listed, it has not
-// been stopped and no attach has begun.
+// IsUnsynced reports whether a sandbox must still be attached. This is the case if the sandbox has not been stopped and
+// no attach has started since the runtime listed it.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// DetachTimeout limits one attempt to detach. It allows for two plugin calls that each take their full default
+	// DetachTimeout limits a single attempt to detach. It allows for two plugin calls that each take their full default
 	// limit of 30 s. The next attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
 	// A failed detach is retried after detachRetry; the delay doubles up to detachRetryMax.
@@ -18,8 +18,8 @@ const (
 	detachRetryMax = time.Minute
 )
 
-// detach rolls back a sandbox, or only its steps for some claims. It returns when the rollback is complete or an
-// attempt has failed.
+// detach rolls back a sandbox or, if claimUIDs is not empty, only the steps for those claims. It returns when the
+// rollback is complete or has failed.
 //
 // It closes gates first, even before it waits for the slot: no container may start with interfaces that are about to be
 // removed.
@@ -39,16 +39,16 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	}
 	defer box.release()
 	if s.find(box.id) != box {
-		return nil // rolled back before or during the wait; another sandbox may now have its devices and its ID
+		return nil // rolled back before or during the wait; its devices and its ID may now belong to another sandbox
 	}
-	// Without claims, Del rolls back the whole attachment, including steps for claims that the caller did not name: an
-	// interrupted chain is rolled back as a whole.
+	// If no claims are passed, Del rolls back the whole attachment, including the steps for claims that the caller did
+	// not name: an interrupted chain is rolled back as a whole.
 	wanted := leaving
 	if box.view().phase.isEnding() {
 		wanted = nil // the whole attachment
 	}
 	err := s.Executor.Del(ctx, box.attachment, wanted...)
-	s.tellDetached(box, err) // an attempt that did not get the slot has nothing to report
+	s.tellDetached(box, err) // an attempt that did not acquire the slot has nothing to report
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 }
 
 // detachOlder rolls back older sandboxes of the same pod: the runtime has stopped them, and their stop events may have
-// been lost. It is part of an attempt to attach and has the same limit, attachTimeout, rather than DetachTimeout,
-// because there may be several older sandboxes.
+// been lost. Since it is part of an attempt to attach and there may be several older sandboxes, it is limited by
+// attachTimeout rather than DetachTimeout.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -90,8 +90,8 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 // detachUntilDone rolls back a sandbox in the background, with retries, and closes the returned channel when it is
 // done.
 //
-// Only one such loop runs for each sandbox, even if it is requested several times: when the sandbox is stopped or
-// removed, by the sweep, and after a failed chain.
+// Only one such loop runs for each sandbox, although several events may request it: the stop or removal of the sandbox,
+// a sweep, and a failed chain.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -117,13 +117,13 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	return done
 }
 
-// detachOnce makes one attempt and reports whether the sandbox is no longer registered. delay is the time until the
-// caller's next attempt and is only logged.
+// detachOnce makes a single attempt and reports whether the sandbox is no longer registered afterwards. delay is the
+// time until the caller's next attempt and is only logged.
 func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // already rolled back, and the ID may now belong to another sandbox
 	}
-	// As with chains, a stopping driver lets a running attempt finish but does not start a new one.
+	// As with chains, the driver lets a running attempt finish on shutdown but does not start a new one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Work), DetachTimeout)
 	defer cancel()
 	start := s.Clock.Now()
@@ -137,12 +137,12 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// StopSandbox starts to detach a sandbox that the runtime is stopping. The returned channel is closed when the sandbox
-// is detached. StopSandbox returns no error, since no caller could act on one: Unprepare waits until the detach is
+// StopSandbox starts detaching a sandbox that the runtime is stopping. The returned channel is closed once the sandbox
+// has been detached. StopSandbox returns no error, since no caller could act on it: Unprepare waits until the detach is
 // complete.
 //
-// It also records unknown sandboxes as stopped: a sandbox that started while the driver was down may be in the list
-// that AttachAfterResync is processing.
+// It also records unknown sandboxes as stopped: such a sandbox may have started while the driver was down and be in the
+// list that AttachAfterResync is processing.
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	s.stopped.Insert(id)
@@ -166,12 +166,12 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 	s.stopped.Delete(id)
 }
 
-// ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called. The caller
-// must call done after the claim's record has been removed, or after a failure.
+// ReleaseClaim detaches a claim from every sandbox and prevents it from being attached again until done is called. The
+// caller must call done once the claim's record has been removed or its removal has failed.
 //
-// The claim counts as being released until its record is removed, not just until its devices are back on the host.
-// Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to another claim a
-// moment later. releasing is a counter because releases of the same claim may overlap.
+// The claim remains in the releasing state until its record is removed, not just until its devices are back on the
+// host. Otherwise, a sandbox that starts in between could attach devices that the scheduler allocates to another claim
+// a moment later. releasing is a counter because releases of the same claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

@@ -1,4 +1,4 @@
-// Package attach manages the attachments of pod sandboxes, and the gates that hold back their containers until these
+// Package attach manages the attachments of pod sandboxes and the gates that hold back containers until these
 // attachments are complete.
 //
 // The rule of this package: every change to an attachment is recorded in the journal before and after it happens, only
@@ -20,6 +20,6 @@
 //	unrecorded.go  running pods whose journal was lost
 //
 // Locks are taken in this order: the slot of a sandbox, the lock of a claim's gate, the lock of the register, the lock
-// of the sandbox. The slot and the gate's lock are held during I/O, and calls that wait for them may take seconds. The
-// two mutexes guard memory.
+// of the sandbox. The slot and the gate's lock are held during I/O, so waiting for them may take seconds. The other two
+// are mutexes that only guard data in memory.
 package attach

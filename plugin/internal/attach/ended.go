@@ -14,12 +14,11 @@ import (
 // s (its backOffPeriod, with jitter), so a pod without events for longer than that is no longer waiting.
 const endedFor = 2 * time.Minute
 
-// ended contains, by pod UID, the sandboxes that the runtime removes after a failed RunPodSandbox. Until the kubelet
-// creates another sandbox, this is the only record of why the pod is waiting. The map is guarded by the lock of
-// Sandboxes.
+// ended maps pod UIDs to the sandboxes that the runtime removes after a failed RunPodSandbox. Until the kubelet creates
+// another sandbox, this is the only record of why the pod is waiting. The map is guarded by the lock of Sandboxes.
 type ended map[string]nodestate.Sandbox
 
-// noteEnded records a sandbox whose RunPodSandbox call fails, unless the pod already has another sandbox.
+// noteEnded records a sandbox whose RunPodSandbox call has failed, unless the pod already has another sandbox.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +29,7 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	}
 	now := s.Clock.Now()
 	maps.DeleteFunc(s.ended, func(_ string, box nodestate.Sandbox) bool { return now.Sub(box.Since) >= endedFor })
-	pod.Annotations = nil // users may set any number of annotations
+	pod.Annotations = nil // there may be any number of annotations
 	s.ended[pod.UID] = nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records), State: nodestate.SandboxEnded,
 		Since: now, Failure: failure.Error(), FailureHint: executor.KernelHint(failure, s.Node)}
 }
@@ -50,7 +49,7 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 }
 
 // endedStates returns, in no particular order, the ended sandboxes of pods that are waiting for their next sandbox,
-// each with the claims that are still prepared.
+// each with those of its claims that are still prepared.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

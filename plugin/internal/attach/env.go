@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// InterfaceDocument is the value of an interface's JSON variable: everything that an application needs to know about
-// the interface, in a single value. It is an API: its field names never change, but fields may be added.
+// InterfaceDocument is the value of an interface's JSON variable, which contains everything that an application needs
+// to know about the interface. It is an API: fields may be added, but their names never change.
 type InterfaceDocument struct {
 	Interface string `json:"interface"`
 	// Request is the name of the request in the claim.
@@ -22,7 +22,7 @@ type InterfaceDocument struct {
 	Pool   string `json:"pool"`
 	Device string `json:"device"`
 	MAC    string `json:"mac,omitempty"`
-	// MTU is absent if the plugin does not return it.
+	// MTU is omitted if the plugin does not return one.
 	MTU int `json:"mtu,omitempty"`
 	// IPs include the prefix length.
 	IPs []string `json:"ips,omitempty"`
@@ -30,11 +30,11 @@ type InterfaceDocument struct {
 	Gateways []string `json:"gateways,omitempty"`
 }
 
-// interfaceEnv returns the environment variables that describe the interfaces for part of a claim to containers: their
-// name, request, MAC address and IP addresses, as returned by the plugins, both individually and in one document. As in
-// verbsEnv, there are no variables for values that are not unique in the pod, nor for claims that several pods may
-// share. While a claim has several sandboxes, only values that are equal in all of them are included: a container must
-// not get the addresses of another sandbox.
+// interfaceEnv returns the environment variables that describe a claim part's interfaces to containers: the name,
+// request, MAC address and IP addresses of each interface, as returned by the plugins, both individually and in one
+// document. As in verbsEnv, there are no variables for values that are not unique in the pod, nor for claims that
+// several pods may share. While a claim is attached to several sandboxes, only values that are equal in all of them are
+// included, because a container must not be given the addresses of another sandbox.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {
 		return nil
@@ -47,10 +47,10 @@ func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part
 	return env
 }
 
-// envOfSandbox returns the variables of interfaceEnv for one sandbox. If two interfaces of the pod, such as net-1 and
-// net_1, would share a prefix, there are no variables with that prefix.
+// envOfSandbox returns the variables of interfaceEnv for one sandbox. If two interfaces in the pod would have the same
+// prefix, such as net-1 and net_1, no variables with that prefix are returned.
 func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part) []string {
-	names := map[string]string{} // of the pod's interfaces, by prefix; "" for several
+	names := map[string]string{} // names of the pod's interfaces by prefix; "" if several share it
 	for i := range steps {
 		prefix, ifName := envPrefix(steps[i].IfName), steps[i].IfName
 		if known, found := names[prefix]; found && known != ifName {
@@ -82,7 +82,7 @@ func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part)
 	return distinct(env)
 }
 
-// document returns the InterfaceDocument of an interface as JSON. The interface must have a final step.
+// document returns an interface's InterfaceDocument as JSON. The interface must have a final step.
 func document(
 	data *resourceapi.NetworkDeviceData, request string, held *claims.HeldDevice, final *executor.StepRecord,
 ) string {
@@ -104,8 +104,8 @@ func document(
 	return string(text)
 }
 
-// distinct returns the variables that have only one value: several devices of a claim may share a final interface, such
-// as the ports of a bond.
+// distinct returns each variable once and drops variables with conflicting values: several devices of a claim may share
+// a final interface, for example if they are the ports of a bond.
 func distinct(env []string) []string {
 	values := map[string][]string{}
 	for _, variable := range env {

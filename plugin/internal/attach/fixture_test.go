@@ -26,7 +26,7 @@ import (
 
 const clean = "host [up0 up1] pods [] leases []"
 
-// fixture contains sandboxes without a kubelet, a runtime or an API server, on a test node with two exclusive links,
+// fixture provides Sandboxes without a kubelet, a runtime or an API server, on a test node with two exclusive links,
 // up0 and up1. Every claim is attached by one chain: host-device, then tuning.
 type fixture struct {
 	*testing.T
@@ -41,7 +41,7 @@ type fixture struct {
 	gate     Gate
 	stopWork context.CancelFunc
 
-	// runtime contains the network namespaces of the runtime's sandboxes, by sandbox ID.
+	// runtime maps the IDs of the runtime's sandboxes to their network namespaces.
 	runtime map[string]string
 	bootID  string
 	// podsGone contains the pods that no longer exist in the API server, by UID.
@@ -50,11 +50,11 @@ type fixture struct {
 	mu     sync.Mutex
 	failed []string
 	stuck  []string // steps that could not be detached
-	// unguarded contains the claims whose files were written while their sandbox could have been detached; described is
-	// the number of writes.
+	// unguarded lists the claims whose files were written at a time when their sandbox could have been detached;
+	// described counts the writes.
 	unguarded []string
 	described int
-	// writesFail makes writing files fail.
+	// writesFail causes file writes to fail.
 	writesFail bool
 }
 
@@ -71,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start creates the sandboxes from the state in the journal and the runtime's list of sandboxes.
+// start creates the Sandboxes from the journal and the runtime's list of sandboxes.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
@@ -113,14 +113,14 @@ func (f *fixture) config(work context.Context, runner *executor.Executor) Config
 // to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash terminates the driver as far as possible in a test: nothing is retried, and the journal is closed.
+// crash simulates a crash of the driver as closely as a test can: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
-// runs creates a sandbox in the runtime, with a network namespace.
+// runs creates a sandbox with a network namespace in the runtime.
 func (f *fixture) runs(id string) (netns string) {
 	netns = "/var/run/netns/cni-" + id
 	f.mu.Lock()
@@ -186,7 +186,7 @@ func (f *fixture) sweeper() *Sweeper {
 	return &Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
-// prepared records a pod's claim for up0 or up1, as Prepare does.
+// prepared records a pod's claim for up0 or up1 in the same way as Prepare.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	device := cnichain.Device{Pool: "n/" + link, Name: link, Request: "r", Exclusive: true,
@@ -223,7 +223,7 @@ func podNamed(sandbox string) executor.Pod {
 // attempts matches the names of pins; the suffix after the dot identifies the attempt, which tests ignore.
 var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
-// expect checks the state of the node and which claims have open gates.
+// expect checks the state of the node and the set of claims whose gates are open.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -243,7 +243,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes in which a claim's containers may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)

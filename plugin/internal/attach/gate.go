@@ -25,15 +25,15 @@ import (
 //
 //   - The spec file exists only while the claim is attached. Without the file, the runtime rejects
 //     containers that name the claim, and the kubelet retries.
-//   - The spec has an OCI hook, with which the runtime compares the network namespace of each such
-//     container with the namespaces that the claim is attached to. It rejects any other namespace.
+//   - The spec adds an OCI hook that compares the network namespace of each such container with the
+//     namespaces that the claim is attached to. The hook rejects any other namespace.
 type Gate struct {
 	dir string
-	// helper is the path of the helper binary that implements the hook.
+	// helper is the path to the helper binary that implements the hook.
 	helper string
 }
 
-// NewGate returns a Gate that writes its files to dir and runs the helper binary at path helper as its hook.
+// NewGate returns a Gate that writes its files to dir and uses the helper binary at the path helper as its hook.
 func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 
 const gateKind = v1alpha1.DriverName + "/interfaces"
@@ -45,8 +45,8 @@ type Part struct {
 	Request string
 }
 
-// DeviceID returns the CDI device ID for a part of a claim. The runtime's error message contains nothing else that
-// identifies the claim.
+// DeviceID returns the CDI device ID for a part of a claim. Nothing else in the runtime's error message identifies the
+// claim.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
 // PartOfDevice returns the part of a claim that a CDI device ID identifies; it accepts both names of the device.
@@ -61,9 +61,9 @@ func PartOfDevice(id string) (part Part, ours bool) {
 	return Part{}, false
 }
 
-// Each CDI device has two names. The kubelet gets whenAttached and shows it in the pod's status (resourceID) for the
-// lifetime of the pod, so the text must be true at all times. notAttachedYet is the name that earlier drivers used; it
-// remains valid because the kubelet keeps names in its checkpoint.
+// Each CDI device has two names. The kubelet receives whenAttached and shows it in the pod's status (resourceID) for
+// the lifetime of the pod, so the wording must be correct at all times. notAttachedYet is the name that earlier drivers
+// used; it remains valid because the kubelet keeps names in its checkpoint.
 const (
 	notAttachedYet = "not-attached-yet."
 	whenAttached   = "when-attached."
@@ -80,8 +80,8 @@ func partName(prefix string, part Part) string {
 	return name
 }
 
-// PartOf returns the part of its claim that a device belongs to. A claim with a single request has no parts, so that
-// earlier drivers recognize the CDI devices of its containers.
+// PartOf returns the part of its claim that a device belongs to. A claim with a single request is not split into parts,
+// so that earlier drivers recognize the CDI devices of its containers.
 func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	part := Part{ClaimUID: record.Claim.UID}
 	request := resourceclaim.BaseRequestRef(held.Request)
@@ -94,8 +94,8 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 }
 
 // parts returns the parts of a claim, each under both names, with the device nodes and variables from the steps of its
-// sandboxes. The first part is the whole claim, which is used by containers that earlier drivers prepared; the others
-// are its requests.
+// sandboxes. The first part is the whole claim, which is used by containers that were prepared by earlier drivers; the
+// other parts are the requests.
 func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []specs.Device) {
 	seen := map[Part]bool{}
 	add := func(part Part) {
@@ -103,12 +103,12 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []spec
 			return
 		}
 		seen[part] = true
-		// A device must have at least one edit.
+		// A CDI device must contain at least one edit.
 		edits := specs.ContainerEdits{Env: slices.Concat([]string{envName(record.Claim.UID) + "=attached"},
 			part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
 		for _, node := range deviceNodes(record, steps, part) {
-			// On the host, the file may be accessible only to root. In a container that has the claim, every user may
-			// access it.
+			// On the host, the device file may be accessible only to root. In a container that uses the claim, it is
+			// accessible to every user.
 			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw",
 				FileMode: ptr.To(os.FileMode(0o666))})
 		}
@@ -126,10 +126,10 @@ func (g Gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
-// open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
-// variables from the steps of its sandboxes. It is not an error if the gate is already open. The file is written only
-// if its content changes, since the runtime reads all specs after each write: a sweep over a hundred unchanged claims
-// causes no work in the runtime.
+// open allows the claim's containers to start in the network namespaces at pins, with the device nodes and environment
+// variables from the steps of the claim's sandboxes. It is not an error if the gate is already open. The file is
+// written only if its content changes, since the runtime reads all specs after each write: a sweep over a hundred
+// unchanged claims thus causes no work for the runtime.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
 	path := g.path(claim.UID)
@@ -144,8 +144,8 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 		}
 	}
 	// Remove the file of the suspended gate last: after a crash before this point, both files exist, and the file of
-	// the open gate takes precedence. In the opposite order, a crash would leave neither file, and if the journal were
-	// lost as well, the pod's namespaces would be unknown.
+	// the open gate takes precedence. In the opposite order, a crash could leave neither file, and if the journal were
+	// lost as well, the namespaces of the claim's pods would be unknown.
 	return nodeapi.IgnoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
@@ -170,7 +170,7 @@ func envName(claimUID string) string {
 	return "DRA_NETWORK_CLAIM_" + strings.ToUpper(strings.ReplaceAll(claimUID, "-", "_"))
 }
 
-// env returns the variable that identifies a request of a claim.
+// env returns the environment variable that identifies the part's request.
 func (p Part) env() []string {
 	if p.Request == "" {
 		return nil
@@ -180,8 +180,8 @@ func (p Part) env() []string {
 
 func requestEnv(claimUID string) string { return envName(claimUID) + "_" }
 
-// PartsOfEnv returns the parts of a claim that a container names, according to its variables: the requests, or the
-// whole claim if there are none.
+// PartsOfEnv returns the parts of a claim that a container names, according to the container's environment variables:
+// the requests, or the whole claim if there are none.
 func PartsOfEnv(claimUID string, env []string) (parts []Part) {
 	prefix := requestEnv(claimUID)
 	for _, variable := range env {
@@ -207,7 +207,7 @@ func (g Gate) close(claimUID string) error {
 	return nil
 }
 
-// Namespaces returns the pins in an open or suspended gate.
+// Namespaces returns the pins that an open or suspended gate contains.
 func (g Gate) Namespaces(claimUID string) ([]string, error) {
 	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
 	if errors.Is(err, os.ErrNotExist) {
@@ -236,8 +236,9 @@ func (g Gate) claims() ([]string, error) {
 	return slices.Compact(uids), nil
 }
 
-// sweep removes incomplete files that were left by a killed driver or by the CDI library, which earlier versions used.
-// Another process may still be writing temporary files for the library, so sweep removes only old files.
+// sweep removes incomplete files that were left behind by a killed driver or by the CDI library, which earlier driver
+// versions used. Another process may be writing temporary files through the CDI library at the moment, so sweep removes
+// only old files.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

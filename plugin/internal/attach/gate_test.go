@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// With an open gate, the runtime adds the device nodes of the claim's own steps; for containers that name a request, it
-// only adds the device nodes for that request. With a closed gate, it adds nothing.
+// If the gate is open, the runtime adds the device nodes from the claim's own steps; for containers that name a
+// request, it adds only the device nodes for that request. If the gate is closed, it adds nothing.
 func TestGateHasDeviceNodes(t *testing.T) {
 	g := Gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
 	step := func(claim, device string, parents []int, nodes ...string) executor.StepRecord {
@@ -71,8 +71,8 @@ func TestGateHasDeviceNodes(t *testing.T) {
 	}
 }
 
-// A claim with a single request has the same CDI device as in all driver versions; other claims have one CDI device for
-// each request.
+// A claim with a single request has a single CDI device, which is the same in all driver versions; other claims have
+// one CDI device for each request.
 func TestPartsOfClaims(t *testing.T) {
 	record := claims.Record{Claim: cnichain.Claim{UID: "a"}, Devices: []claims.HeldDevice{
 		{Request: "r/first", Name: "x"}, {Request: "r/first", Name: "y"}}}

@@ -15,11 +15,11 @@ import (
 // maxAddresses is the API's limit for networkData.ips.
 const maxAddresses = 16
 
-// stepsOf returns the indexes of a device's steps in order: the step that attaches the device, and all steps that
-// depend on it, directly or indirectly.
+// stepsOf returns, in order, the indexes of a device's steps: the step that attaches the device and all steps that
+// depend on it directly or indirectly.
 //
-// One pass is sufficient, since a step comes after all of its dependencies in a plan. A step can belong to several
-// devices: a bond of two devices depends on both ports, so it is a step of each device.
+// One pass is sufficient, since every step in a plan comes after all of its dependencies. A step can belong to several
+// devices: a bond of two devices depends on both, so it is a step of each.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
@@ -36,8 +36,8 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return found
 }
 
-// stepsOfPart returns the indexes of the steps for a part's devices in order. For the whole claim, it returns all steps
-// of the claim.
+// stepsOfPart returns, in order, the indexes of the steps for a part's devices. For the whole claim, it returns all
+// steps of the claim.
 func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) []int {
 	var found []int
 	for i := range steps {
@@ -55,8 +55,8 @@ func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) 
 	return slices.Compact(found)
 }
 
-// MissingOf returns the first interface of a device that has vanished from the pod, or "" if none has. missing contains
-// the missing interfaces by step index.
+// MissingOf returns the first of a device's interfaces that has vanished from the pod, or "" if none has. missing maps
+// step indexes to missing interfaces.
 func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
@@ -69,9 +69,11 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 	return ""
 }
 
-// NetworkData describes the device's final interface: the interface of the last step that depends on the device.
+// NetworkData returns a description of the device's final interface, that is, the interface of the last step that
+// depends on the device.
 //
-// This is the interface that applications use: for a VF with a VLAN on it, the VLAN interface has the addresses.
+// This is the interface that applications use: if a VF has a VLAN on top, the addresses are assigned to the VLAN
+// interface.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := finalStep(steps, claimUID, held)
 	if final == nil {
@@ -79,7 +81,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: final.IfName}
 	if final.Step.WithoutInterface() {
-		data.InterfaceName = "" // the device has device nodes but no interface
+		data.InterfaceName = "" // the device is exposed through device nodes and has no interface
 	}
 	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {
 		data.HardwareAddress = final.Merged.Interfaces[index].Mac

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The status contains the final interface of a device: the interface of the last step that depends on it.
+// The status describes a device's final interface: the interface of the last step that depends on the device.
 func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	device := &cnichain.Device{Pool: "n/up0", Name: "up0"}
 	result := func(name string, addresses ...string) *types100.Result {

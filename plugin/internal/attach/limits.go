@@ -12,9 +12,10 @@ import (
 
 // ContainerLimits contains the resource limits of one container.
 type ContainerLimits struct {
-	// LockedMemory is RLIMIT_MEMLOCK in bytes, 0 for the runtime's default, or cnichain.Unlimited for no limit.
+	// LockedMemory is the value of RLIMIT_MEMLOCK in bytes; 0 means the runtime's default, and cnichain.Unlimited means
+	// no limit.
 	LockedMemory uint64
-	// RDMA is the content of rdma.max for the container's cgroup, one line for each RDMA device (cgroup-v2.rst,
+	// RDMA is the content of rdma.max for the container's cgroup, with one line for each RDMA device (cgroup-v2.rst,
 	// "RDMA"). It is empty if there is no limit.
 	RDMA string
 }
@@ -28,7 +29,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		return ContainerLimits{}, nil
 	}
 	now := box.view()
-	names := sync.OnceValues(s.Executor.Host.RDMANames) // reads one file per device, under the runtime's lock
+	names := sync.OnceValues(s.Executor.Host.RDMANames) // reads one file per device while the runtime holds its lock
 	var limits ContainerLimits
 	var lines []string
 	steps := now.attached
@@ -64,7 +65,7 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 	for _, part := range named {
 		record, held := s.Claims.Get(part.ClaimUID)
 		if !held {
-			part.Request = "" // the claim is being released: unnecessary limits are better than none
+			part.Request = "" // the claim is being released: limits that are not needed are better than none
 		}
 		found = append(found, stepsOfPart(&record, steps, part)...)
 	}
@@ -72,13 +73,13 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 	return slices.Compact(found)
 }
 
-// rdmaMax returns the lines in rdma.max for the RDMA devices of a step, under their current names. An application with
+// rdmaMax returns the rdma.max lines for a step's RDMA devices, using their current names. An application with
 // CAP_NET_ADMIN can rename an RDMA device in the pod: a space in the name would turn the line into a limit for another
 // device.
 //
-// The kernel looks up a name in all network namespaces, and two devices may have the same name. In this case it rejects
-// the line; older kernels limit the first device that they find. Therefore rdmaMax adds the index, which identifies the
-// device; older kernels reject the index. names returns the names of all RDMA devices on the node.
+// The kernel looks up a name in all network namespaces, and two devices may have the same name. In that case, the
+// kernel rejects the line; older kernels limit the first device that they find. Therefore, rdmaMax adds the index,
+// which identifies the device; older kernels reject the index. names returns the names of all RDMA devices on the node.
 func rdmaMax(
 	step *executor.StepRecord, devices []cnichain.RDMADevice, names func() ([]string, error),
 ) ([]string, error) {

@@ -2,8 +2,8 @@ package attach
 
 import "slices"
 
-// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox is still waiting is
-// independent of the phase: it may stop waiting in any of them.
+// phase is the state of a sandbox between its first ADD and its last DEL. The phase does not depend on whether
+// RunPodSandbox is still waiting: RunPodSandbox may stop waiting in any phase.
 //
 //	attaching ⇄ opening → ready
 //	    ↓          ↓        ↓
@@ -11,9 +11,10 @@ import "slices"
 type phase int
 
 const (
-	// phaseAttaching: chains are running, or are waiting for their turn or their next attempt.
+	// phaseAttaching: chains are running, or are waiting for their turn or for the next attempt.
 	phaseAttaching phase = iota
-	// phaseOpening: everything is attached, and the gates are being opened. They are open in this phase and the next.
+	// phaseOpening: everything is attached, and the gates are being opened. Gates may be open only in this phase and
+	// the next.
 	phaseOpening
 	// phaseReady: containers may start.
 	phaseReady
@@ -29,7 +30,7 @@ func (p phase) String() string {
 	return [...]string{"attaching", "opening", "ready", "detaching", "gone"}[p]
 }
 
-// isAttached reports whether everything is attached, so that gates may be open.
+// isAttached reports whether everything is attached, in which case gates may be open.
 func (p phase) isAttached() bool { return p == phaseOpening || p == phaseReady }
 
 func (p phase) isEnding() bool { return p == phaseDetaching || p == phaseGone }
@@ -43,8 +44,8 @@ func (p phase) mayBecome(next phase) bool {
 	}[p], next)
 }
 
-// changePhase changes to a phase if it may follow the current one, and reports whether it did. Outside the attached
-// phases, the sandbox has no attached steps. The caller must hold the lock.
+// changePhase changes to the phase next if it may follow the current phase, and reports whether it did. Outside the
+// attached phases, the sandbox has no attached steps. The caller must hold the lock.
 //
 // It is not an error if a change is rejected: calls from the runtime, the kubelet and chains arrive in any order, and a
 // late call has nothing left to do.

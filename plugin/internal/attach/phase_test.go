@@ -25,8 +25,8 @@ func twoClaims() *executor.Attachment {
 	}}
 }
 
-// Each transition is allowed only from certain phases, and changes nothing in other phases. The phases are in the order
-// of their declaration: attaching, opening, ready, detaching, gone.
+// Each transition is allowed only from certain phases, and changes nothing in other phases. The phases are listed in
+// declaration order: attaching, opening, ready, detaching, gone.
 func TestTransitions(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(*sandbox)
@@ -64,7 +64,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// No goroutine would correct gates that are opened, or a failure that is reported, while the sandbox is being detached.
+// Each call returns the correct result in every phase. While a sandbox is being detached, no goroutine would correct a
+// gate that was opened, or a failure that was reported, by mistake.
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
 		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {

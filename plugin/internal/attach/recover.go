@@ -19,8 +19,8 @@ import (
 // namespace stay attached; all others are rolled back in the background. Before Recover returns, it closes the gates,
 // which stay closed until the runtime has listed its sandboxes: see [Sandboxes.Confirm].
 //
-// It runs before the driver serves the kubelet or connects to the runtime. Therefore no sandbox is registered and no
-// pin is created while it compares the directory of pins with the records.
+// It runs before the driver serves the kubelet or connects to the runtime. Therefore, no sandbox is registered and no
+// pin is created while it compares the pins in the directory with the records.
 func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
@@ -31,7 +31,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		s.mu.Unlock()
 	}
 	problems := []error{s.adoptGates(pins)}
-	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but no reason to fail
+	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak but not a reason to fail
 		klog.FromContext(s.Work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.PinDir)
 	}
 	reader := s.Executor.VerbsReader()
@@ -39,12 +39,12 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		switch now := box.view(); {
 		case !now.phase.isAttached():
 		case !s.repin(box, now.pin):
-			// Even so, the pod may be running in the attached namespace; Confirm decides.
+			// The pod may nevertheless be running in the attached namespace; Confirm will decide.
 			_, known := s.compareNamespaces(now.netns, now.pin, now.netNSID)
 			if known || !s.NamespaceExists(now.netns) {
 				box.markReleasing(nil)
 			}
-		default: // gates open before the first sweep, and the journal contains only the state at the time of attachment
+		default: // gates open before the first sweep, and the journal contains only the state at the time of the attach
 			s.refreshVerbs(box, now.pin, reader)
 		}
 		if box.view().phase.isEnding() {
@@ -56,8 +56,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 
 // adoptGates closes the gates that an earlier driver process left open. Gates of claims that are not in the journal but
 // whose namespaces are still pinned stay open: their pods are running, and the kubelet does not prepare their claims
-// again when a container restarts. known contains the names of the pins in use; adoptGates adds the pins of these
-// gates.
+// again when a container restarts. known is the set of names of pins in use; adoptGates adds the pins from these gates.
 //
 // Suspended gates are treated as open: the earlier process may have lost its connection to the runtime before it was
 // killed.
@@ -80,7 +79,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.Gate.close(uid))
 	}
-	for _, pins := range unrecorded { // after the loop: the gates for a pod's claims share a pin
+	for _, pins := range unrecorded { // after the loop, since the gates for a pod's claims share a pin
 		for _, pin := range pins {
 			known[filepath.Base(pin)] = true
 		}
@@ -108,8 +107,9 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 
 // removeUnknownPins removes the pins that are neither in the journal nor in an open gate, together with the adjacent
 // temporary namespaces for devices that are being returned: if a driver is killed while it returns a device, the device
-// stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. However, once
-// such a pod has terminated, the kernel returns its devices to the host only if nothing else holds the namespace.
+// stays in such a namespace. Pods with unknown pins keep running, because the runtime keeps their namespaces alive.
+// However, once such a pod has terminated, the kernel returns its devices to the host only if nothing else, such as a
+// pin, keeps the namespace alive.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.PinDir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -24,18 +24,19 @@ type sandbox struct {
 	slot       chan struct{}
 	attachment *executor.Attachment
 
-	mu sync.Mutex // guards the rest; never held during I/O
+	mu sync.Mutex // guards all fields below; never held during I/O
 	boxState
 	stop       context.CancelFunc // cancels the attach
-	answer     chan struct{}      // closed when RunPodSandbox has its result
-	detachDone chan struct{}      // non-nil while the sandbox is being rolled back in the background; closed at the end
+	answer     chan struct{}      // closed when the result for RunPodSandbox is available
+	detachDone chan struct{}      // non-nil while the sandbox is being rolled back in the background; closed when done
 }
 
-// boxState is the state of a sandbox. Its methods belong to view, so that they cannot be called without the lock.
+// boxState is the state of a sandbox. Its methods are defined on view, so that they cannot be called without taking the
+// lock.
 type boxState struct {
 	pin string // pin of the attachment's network namespace
-	// claims contains the claims that may have attached steps: true if they should be attached, false if they are
-	// leaving.
+	// claims contains the claims that may have attached steps. The value is true if the claim should be attached and
+	// false if it is being detached.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps while they are attached
@@ -43,19 +44,19 @@ type boxState struct {
 	netNSID  string                // identity of netns when everything was attached; see executor.Attachment
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
-	// missing contains the attached interfaces, by step index, that are no longer in the pod according to the kernel.
+	// missing contains, by step index, the attached interfaces that are no longer in the pod according to the kernel.
 	missing map[int]string
-	// undescribed is true if the RDMA devices in attached differ from those in the claims' files.
+	// undescribed is true if the RDMA devices in attached differ from those described in the claims' files.
 	undescribed bool
 	running     bool  // a chain is running and started less than chainTurn ago
 	background  bool  // RunPodSandbox has returned or does not wait; failures are retried in the background
-	failure     error // from the last attempt
+	failure     error // error from the last attempt
 	// last is the pod's previous sandbox if it could not be attached. Its failure is reported until this sandbox is
 	// attached.
 	last *nodestate.Sandbox
-	// endingSince is the time at which the rollback of the sandbox was requested; zero if it was not.
+	// endingSince is the time when the rollback of the sandbox was requested; it is zero if no rollback was requested.
 	endingSince time.Time
-	// detachFailure is the error of the last attempt to roll back steps; nil if that attempt succeeded.
+	// detachFailure is the error from the last attempt to roll back steps; it is nil if that attempt succeeded.
 	detachFailure error
 }
 
@@ -66,7 +67,7 @@ func (b *sandbox) view() view {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := view(b.boxState)
-	now.claims = maps.Clone(b.claims) // the other maps and slices are replaced rather than modified
+	now.claims = maps.Clone(b.claims) // other maps and slices are replaced rather than modified
 	return now
 }
 
@@ -78,9 +79,9 @@ func (b *sandbox) set(change func(*boxState)) {
 
 var errStopped = errors.New("the sandbox is being stopped")
 
-// newSandbox returns a sandbox in phaseAttaching, with the claims in the attachment's steps. A step that is being
-// rolled back marks its claim as leaving even if other steps of the claim are attached: this means that a crash
-// interrupted the claim's release, and the kubelet will request the release again.
+// newSandbox returns a sandbox in phaseAttaching, with the claims from the attachment's steps. If any step of a claim
+// is being rolled back, the claim is marked as leaving even if other steps are attached: a crash has interrupted the
+// claim's release, and the kubelet will request the release again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, attachment: attachment,
@@ -116,7 +117,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// acquire waits for the slot. If it succeeds, the caller must call release.
+// acquire waits for the slot. If it succeeds, the caller must call release later.
 func (b *sandbox) acquire(ctx context.Context) error {
 	select {
 	case b.slot <- struct{}{}:
@@ -134,7 +135,7 @@ func (v view) uses(claimUID string) bool {
 	return uses
 }
 
-// steps returns the steps of the sandbox if it is attached and has the claim, otherwise nil.
+// steps returns the sandbox's attached steps if the claim is attached to it, otherwise nil.
 func (v view) steps(claimUID string) []executor.StepRecord {
 	if v.phase.isAttached() && v.claims[claimUID] {
 		return v.attached
@@ -151,7 +152,7 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 	return isNews
 }
 
-// stopWaiting returns the result of RunPodSandbox. From this call on, failures are retried in the background.
+// stopWaiting returns the result for RunPodSandbox. After this call, failures are retried in the background.
 //
 // stopWaiting and reportFailure decide under the same lock: either RunPodSandbox returns the failure, or the chain is
 // retried. They must never both happen, since a runtime that gets an error removes the sandbox.
@@ -181,7 +182,7 @@ func (v view) missingNames() []string {
 }
 
 // admits returns the steps of the sandbox and the pin of the namespace in which a claim's containers may start. The
-// caller must check that the runtime still has the sandbox. The pin is empty if no container may start.
+// caller must check that the sandbox still exists in the runtime. The pin is empty if no container may start.
 func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	if steps = v.steps(claimUID); steps == nil || v.superseded {
 		return nil, ""
