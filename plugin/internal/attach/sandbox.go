@@ -190,8 +190,8 @@ func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) 
 	return steps, v.pin
 }
 
-// setMissing records the interfaces that are missing from the pod, and reports whether they changed: every sweep
-// inspects the pod, but its owner must get only one event. During a detach, missing interfaces are expected.
+// setMissing records the interfaces that are missing from the pod and reports whether the set has changed: every sweep
+// inspects the pod, but the pod's owner must get only one event. During a detach, missing interfaces are expected.
 func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,7 +213,7 @@ func (v view) missingOf(claimUID string) map[int]string {
 }
 
 // setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being
-// rolled back: markReleasing may have run before the loop created its context, and does not run again.
+// rolled back, because markReleasing may have run before the loop created its context and will not run again.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,7 +227,7 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 // sandbox is already being detached. It copies the steps, because gates are computed from them without holding the
 // slot, and a detach that holds the slot may change the attachment concurrently.
 //
-// It clears the failure of an earlier attempt, so that an attached sandbox never has a failure.
+// It clears the failure from an earlier attempt, so that an attached sandbox never reports a failure.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -262,8 +262,8 @@ func (b *sandbox) answerLocked() {
 	}
 }
 
-// reportFailure passes a failure to RunPodSandbox if that call is still waiting, and reports whether it did. In that
-// case, the runtime stops the sandbox, and there is no further attempt.
+// reportFailure passes a failure to RunPodSandbox if that call is still waiting, and reports whether it did. If so, the
+// runtime stops the sandbox, and there are no further attempts.
 func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -295,8 +295,8 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
-		// Call stop under the lock, as in setStop: a cancel function only closes a channel and acquires no lock in this
-		// package.
+		// Calling stop under the lock is safe, as in setStop: a cancel function only closes a channel and acquires no
+		// locks of this package.
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -307,7 +307,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	return claimUIDs
 }
 
-// removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
+// removeClaims records that the claims have been detached and reports whether the sandbox has no claims left.
 //
 // If none are left, it also unblocks a RunPodSandbox call that is still waiting for this sandbox.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {

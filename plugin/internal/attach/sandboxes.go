@@ -24,15 +24,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// shutdownError returns the error for an action, such as "attach pod ns/name", that a stopping driver rejects. The next
-// driver process performs the action when the kubelet or the user retries.
+// shutdownError returns the error for an action, such as "attach pod ns/name", that is rejected because the driver is
+// shutting down. The next driver process will perform the action when the kubelet or the user retries it.
 func shutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it restarts", action)
 }
 
 // Config contains the dependencies of Sandboxes.
 type Config struct {
-	// Work is canceled when the driver stops: after that, nothing is retried, but running work is completed.
+	// Work is canceled when the driver shuts down: from then on, nothing is retried, but running work is completed.
 	Work     context.Context
 	Executor *executor.Executor
 	Claims   *claims.Store
@@ -46,16 +46,17 @@ type Config struct {
 	PinDir string
 }
 
-// Observer receives the results for pods. Unless documented otherwise, its methods return quickly, because chains wait
-// for them.
+// Observer is notified about the results for pods. Unless documented otherwise, its methods must return quickly,
+// because chains wait for them.
 type Observer interface {
-	// DescribeClaims writes the attached interfaces into the files for the claims' containers, before their gates open.
-	// It returns false if a file could not be written, which does not prevent containers from starting.
+	// DescribeClaims is called before the gates of claims open and describes the attached interfaces in the files for
+	// the claims' containers. It returns false if a file could not be written, which does not prevent containers from
+	// starting.
 	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
-	// Attached is called when the gates of claims are open.
+	// Attached is called once the gates of the claims are open.
 	Attached(records []claims.Record)
-	// AttachedLate is called after Attached for a pod that RunPodSandbox did not wait for, since the kubelet must be
-	// notified about such a pod.
+	// AttachedLate is called after Attached if RunPodSandbox did not wait for the pod, because in this case the kubelet
+	// must be notified.
 	AttachedLate(pod executor.Pod, records []claims.Record)
 	// AttachFailed is called after a failed attempt. The parameter again is the delay before the next attempt, or 0 if
 	// there is none.
@@ -63,7 +64,8 @@ type Observer interface {
 	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and whenever the reason changes.
 	// The rollback is retried.
 	DetachFailed(pod executor.Pod, err error)
-	// InterfacesChanged is called when interfaces are missing from a pod, and with a nil error when all have returned.
+	// InterfacesChanged is called when interfaces are missing from a pod, and with a nil error once all of them are
+	// back.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
@@ -73,9 +75,10 @@ type Observer interface {
 // may be called while it is held.
 type Sandboxes struct {
 	Config
-	// gates contains the locks for opening and closing the gate of each claim.
+	// gates contains a lock for each claim, which is held while the claim's gate is opened or closed.
 	gates *keylock.Locks
-	// chains limits how many chains begin concurrently; byTopology limits how many chains run for each topology.
+	// chains limits how many chains may start concurrently; byTopology limits how many chains may run for each
+	// topology.
 	chains     chan struct{}
 	byTopology *keylock.Locks
 
@@ -83,18 +86,18 @@ type Sandboxes struct {
 	connection *connection // to the runtime
 	byID       map[string]*sandbox
 	releasing  map[string]int // claims that are being unprepared
-	// stopped contains the sandboxes that the runtime has begun to stop but has not removed. If the runtime is killed
-	// during the stop, it lists these sandboxes again after its restart.
+	// stopped contains the sandboxes that the runtime has started to stop but has not removed yet. If the runtime is
+	// killed while stopping them, it lists these sandboxes again after it restarts.
 	stopped sets.Set[string]
 	ended   ended
-	// unrecorded contains, by claim UID, the pins in the gates of claims whose records were lost with the journal.
+	// unrecorded maps the UIDs of claims whose records were lost with the journal to the pins in their gates.
 	unrecorded map[string][]string
 	closing    bool
 	seq        uint64 // sequence number of the latest sandbox
 	wait       sync.WaitGroup
 }
 
-// New creates the component. Nothing runs and the observer is not called before [Sandboxes.Recover].
+// New creates the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover] has been called.
 func New(config Config) *Sandboxes {
 	return &Sandboxes{
 		Config: config, gates: keylock.New(1), chains: make(chan struct{}, maxChains),
@@ -103,7 +106,7 @@ func New(config Config) *Sandboxes {
 	}
 }
 
-// NewMetrics registers the histogram for attempts to attach and detach.
+// NewMetrics registers and returns the histogram of attempts to attach and detach.
 func NewMetrics(registry prometheus.Registerer) *prometheus.HistogramVec {
 	attempts := telemetry.NewHistogram("attach_seconds",
 		"Duration of one attempt to attach or detach all claims of a pod sandbox.", "operation", "result")
@@ -111,13 +114,13 @@ func NewMetrics(registry prometheus.Registerer) *prometheus.HistogramVec {
 	return attempts
 }
 
-// SyncGate opens the gate of a claim for the sandboxes to which the claim is attached. It closes the gate if there is
-// no such sandbox, and also while the driver is not connected to the runtime and therefore does not learn of new
-// sandboxes. It must be called after every change to this state. Calls for the same claim are serialized, and each call
-// reads the current state, so the last call always sets the gate correctly.
+// SyncGate opens a claim's gate for the sandboxes that the claim is attached to. It closes the gate if there is no such
+// sandbox, and also while the driver is not connected to the runtime and therefore is not notified of new sandboxes. It
+// must be called after every change to this state. Calls for the same claim are serialized, and each call reads the
+// current state, so the last call always sets the gate correctly.
 //
-// Callers change the state before they call SyncGate. In the opposite order, a concurrent call could open a gate based
-// on outdated state.
+// Callers must change the state before they call SyncGate. In the opposite order, a concurrent call could open a gate
+// based on outdated state.
 func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
@@ -125,7 +128,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.Claims.Get(claimUID)
-	// Keep the file: it is the only record of the claim and cannot be regenerated.
+	// Keep the gate file: it is the only remaining record of the claim and cannot be regenerated.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
@@ -140,8 +143,8 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	return s.Gate.open(&record, steps, pins)
 }
 
-// admitted returns the pins of the namespaces in which containers of a claim may start, and the steps of the sandboxes
-// in these namespaces. The containers get the device nodes from these steps.
+// admitted returns the pins of the namespaces in which a claim's containers may start, and the steps of the sandboxes
+// in these namespaces. These steps determine which device nodes the containers get.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {
@@ -173,10 +176,10 @@ func (s *Sandboxes) syncAllGates() error {
 	return errors.Join(err, s.syncGates(uids))
 }
 
-// GoTracked runs work in the background and returns true. If the driver is stopping, it returns false without running
-// anything.
+// GoTracked starts do in the background and returns true. If the driver is shutting down, it returns false without
+// starting do.
 //
-// The lock is held during Go: FinishWork must not begin to wait between the check and the increment.
+// The lock is held during Go, so that FinishWork cannot start waiting between the check and the increment.
 func (s *Sandboxes) GoTracked(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +190,8 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 	return true
 }
 
-// RunToTheEnd runs work that FinishWork waits for, and returns its result. If the driver is stopping, it returns an
-// error that names the action, such as "release the claim", without running anything.
+// RunToTheEnd runs do, which FinishWork waits for, and returns its result. If the driver is shutting down, it does not
+// run do, but returns an error that names the action, such as "release the claim".
 func (s *Sandboxes) RunToTheEnd(action string, do func() error) error {
 	result := make(chan error, 1)
 	if !s.GoTracked(func() { result <- do() }) {
@@ -197,7 +200,7 @@ func (s *Sandboxes) RunToTheEnd(action string, do func() error) error {
 	return <-result
 }
 
-// FinishWork prevents new work and waits until running work has finished.
+// FinishWork prevents new work from starting and waits until running work has finished.
 func (s *Sandboxes) FinishWork() {
 	s.mu.Lock()
 	s.closing = true
@@ -205,8 +208,8 @@ func (s *Sandboxes) FinishWork() {
 	s.wait.Wait()
 }
 
-// begin registers a sandbox, or returns it if it is already registered. It rejects claims that are being released, and
-// claims with exclusive devices that a sandbox of another pod uses.
+// begin registers a sandbox, or returns it if it is already registered. It rejects claims that are being released and
+// claims whose exclusive devices are in use by another pod's sandbox.
 func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (box *sandbox, isNew bool, err error) {
@@ -244,8 +247,8 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	return nil
 }
 
-// register adds a sandbox that the runtime has. The caller must hold the lock. A pod has only one sandbox at a time
-// (the kubelet stops the old one first), so no container may start in an older one.
+// register adds a sandbox that exists in the runtime. The caller must hold the lock. A pod has only one sandbox at a
+// time (the kubelet stops the old one first), so no container may start in an older one.
 func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
@@ -265,8 +268,8 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
-// newAttachment returns a record of all chains for a sandbox. The name of its pin contains the time, so two attempts
-// for the same sandbox never share a path.
+// newAttachment returns a new record of all of a sandbox's chains. The pin's name contains the time, so two attempts
+// for the same sandbox never use the same path.
 func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
@@ -300,7 +303,8 @@ func exclusive(record *claims.Record) bool {
 // Knows reports whether a sandbox is registered.
 func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
 
-// State reports whether a sandbox is known and whether it is attached. failure is the error of the last failed attempt.
+// State reports whether a sandbox is known and whether it is attached. failure is the error from the last failed
+// attempt.
 func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	box := s.find(id)
 	if box == nil {
@@ -321,8 +325,8 @@ func (s *Sandboxes) Admits(claimUID, id string) bool {
 	return pin != "" || s.AdmitsUnrecorded(claimUID, now.netns)
 }
 
-// deviceNodes returns the device nodes for containers that name part of a claim, from all of the claim's sandboxes and
-// without duplicates.
+// deviceNodes returns the device nodes for containers that name the given part of a claim, collected from all of the
+// claim's sandboxes, without duplicates.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
 	for _, steps := range sandboxes {
@@ -334,8 +338,8 @@ func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part 
 	return slices.Compact(nodes)
 }
 
-// AttachedSteps returns the steps, with their results, of the first ready sandbox that has the claim. It returns nil if
-// several pods have the claim, since their interfaces differ.
+// AttachedSteps returns the steps, including their results, of the first ready sandbox that the claim is attached to.
+// It returns nil if several pods use the claim, since their interfaces differ.
 func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	users := s.Users(claimUID)
 	if slices.ContainsFunc(users, func(pod executor.Pod) bool { return pod.UID != users[0].UID }) {
@@ -345,8 +349,8 @@ func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	return steps
 }
 
-// AttachedTo returns the steps of the first ready sandbox that has the claim, and the interfaces that are missing from
-// its pod, by step index.
+// AttachedTo returns the steps of the first ready sandbox that the claim is attached to and, by step index, the
+// interfaces that are missing from the sandbox's pod.
 func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		now := box.view()
@@ -357,7 +361,7 @@ func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 	return nil, nil
 }
 
-// Users returns the pods to which steps of a claim may be attached.
+// Users returns the pods that may have attached steps of a claim.
 func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {
@@ -391,8 +395,8 @@ func (s *Sandboxes) find(id string) *sandbox {
 	return s.byID[id]
 }
 
-// forget removes a sandbox from the register, unless its ID now belongs to a newer object: a sandbox whose namespace
-// has changed is rolled back and may be registered again under the same ID.
+// forget removes a sandbox from the register, unless its ID now refers to a newer object: a sandbox whose namespace has
+// changed is rolled back and may be registered again under the same ID.
 func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -402,8 +406,9 @@ func (s *Sandboxes) forget(box *sandbox) {
 	s.connection.confirmed.Delete(box)
 }
 
-// list returns a copy sorted by ID, so that callers can work without the lock, and can log and write files in a stable
-// order. By the time the caller uses the copy, sandboxes in it may have been removed from the register.
+// list returns a copy of the register, sorted by ID, so that callers can work without the lock and can log and write
+// files in a stable order. By the time the caller uses the copy, some of its sandboxes may have been removed from the
+// register.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -427,8 +432,8 @@ func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return host.IsPinOf(name, box.view().pin) })
 }
 
-// UnpinUnknown removes a pin that belongs to no sandbox. It holds the lock, so that no sandbox with this pin can be
-// registered in the meantime; this takes less than a millisecond.
+// UnpinUnknown removes a pin that does not belong to any sandbox. It holds the lock, for less than a millisecond, so
+// that no sandbox with this pin can be registered in the meantime.
 func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,8 +33,8 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// Between two sandboxes of a pod, the reason why the last sandbox was not attached is kept until there is another
-// sandbox, the claim is released, or so much time has passed that the kubelet seems to have given up.
+// Between two sandboxes of a pod, the reason why the previous sandbox was not attached is kept until the next sandbox
+// is created, the claim is released, or so much time has passed that the kubelet appears to have given up.
 func TestEndedSandboxesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -93,7 +93,7 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 }
 
-// A terminating pod waits for its DEL. The state shows the time and the reason, and the observer is called once for
+// A terminating pod waits for DEL to succeed. The state shows since when and why, and the observer is called once for
 // each reason.
 func TestWhyAPodCannotBeDetached(t *testing.T) {
 	f := newFixture(t)
@@ -118,7 +118,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 	f.node.Fail("tuning DEL", errors.New("no plugin"))
 	f.eventually("the other reason is told", func() bool {
-		f.clock.Step(detachRetry) // less than the time after which the driver abandons the step
+		f.clock.Step(detachRetry) // shorter than the time after which the driver abandons the step
 		return failed(2, "no plugin")()
 	})
 	f.node.Fail("tuning DEL", nil)
@@ -136,7 +136,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 }
 
-// A gate that cannot be updated is also reported as a reason why a pod cannot be detached.
+// If a gate cannot be updated, this is also reported as the reason why the pod cannot be detached.
 func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -166,8 +166,8 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// A plugin that records a device's namespace and gets no DEL does not reject the next attempt, because a later attempt
-// never has the same path as an attempt that was rolled back.
+// A plugin that records a device's namespace and is never called for DEL does not reject the next attempt, because no
+// later attempt uses the same path as an attempt that was rolled back.
 func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -198,13 +198,13 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	}
 }
 
-// If the stop event of an older sandbox was lost and its chain is waiting for its turn, the older sandbox does not
-// detach the newer sandbox of its pod.
+// If the stop event for an older sandbox was lost and its chain is still waiting for its turn, the older sandbox does
+// not detach the newer sandbox of the same pod.
 func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	for range maxChains {
-		f.boxes.chains <- struct{}{} // slow chains of other sandboxes
+		f.boxes.chains <- struct{}{} // slots taken by slow chains of other sandboxes
 	}
 	for _, id := range []string{"a-0", "a-1"} {
 		answer := make(chan error, 1)
@@ -222,8 +222,8 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// While chains are late, the runtime is not kept waiting for further chains. Chains that are waiting for their next
-// attempt do not count as late.
+// While chains are late, the runtime does not have to wait for further chains. A chain that is waiting for its next
+// attempt is not considered late.
 func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)
 	for i, running := range []bool{true, false, true} {
@@ -308,7 +308,7 @@ func TestRebootUndoesEverything(t *testing.T) {
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
-	// The chain never ends: the files on disk are in the state that a killed process leaves.
+	// The chain never finishes, so the files on disk are in the state that a killed process leaves behind.
 	runner := executor.New(f.boxes.Executor.Options)
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
@@ -321,7 +321,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	f.expect(clean)
 }
 
-// The driver died after it had written Ready and before it opened the gate; the kubelet does not call again.
+// The driver was killed after it had recorded Ready but before it opened the gate, and the kubelet does not call again.
 func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -332,7 +332,7 @@ func TestGateIsSetRightAtStart(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// Regardless of the order in which an attach and a stop run, no gate is open when nothing is attached.
+// No gate is open while nothing is attached, regardless of the order in which an attach and a stop run.
 func TestAttachAndStopRace(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -346,7 +346,7 @@ func TestAttachAndStopRace(t *testing.T) {
 	}
 }
 
-// The metadata of a claim contains the interfaces of a single pod, but no interfaces while several pods have the claim.
+// A claim's metadata contains the interfaces of a single pod, but no interfaces while several pods use the claim.
 func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

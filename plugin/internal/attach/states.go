@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States returns all sandboxes, sorted by ID, including ended sandboxes whose pods are waiting for another sandbox.
+// States returns the states of all sandboxes, sorted by ID, including ended sandboxes whose pods are waiting for their
+// next sandbox.
 func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
@@ -35,7 +36,7 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	return states
 }
 
-// interfacesOf returns the interfaces for a claim in a sandbox with these steps, including missing ones. It returns
+// interfacesOf returns a claim's interfaces in a sandbox with these steps, including missing interfaces. It returns
 // none while the sandbox is not ready.
 func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
 	if steps == nil {
@@ -68,8 +69,8 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	return interfaces
 }
 
-// state returns the sandbox as shown by "netdra claims" and in recordings. A hint about the failure contains the node's
-// name.
+// state returns the sandbox as shown by "netdra claims" and in recordings. The node's name is used in the hint about a
+// failure.
 func (v view) state(box *sandbox, node string) nodestate.Sandbox {
 	state := nodestate.Sandbox{ID: box.id, Pod: box.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(v.claims)),
 		State: nodestate.SandboxAttaching, Since: box.since, Pin: v.pin}

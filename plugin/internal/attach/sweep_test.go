@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// A sandbox is only collected if both its namespace and its pod no longer exist in two consecutive sweeps.
+// A sandbox is collected only if neither its namespace nor its pod exists in two consecutive sweeps.
 func TestEndedSandboxesAreCollected(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -22,10 +22,10 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 		}
 	}
 	gone["a"] = true
-	scan() // the runtime still has it
+	scan() // the sandbox still exists in the runtime
 	f.ends("a-0")
 	gone["a"] = false
-	scan() // the API server still has its pod
+	scan() // its pod still exists in the API server
 	gone["a"] = true
 	scan("a-0")
 	gone["a"] = false

@@ -12,8 +12,8 @@ import (
 )
 
 // This file manages the gates that an earlier driver process opened for claims whose records were lost with the
-// journal. The gate file determines whether the containers of such a claim may restart; the driver does nothing else
-// for the claim.
+// journal. The gate file determines whether containers with such a claim may restart; the driver does nothing else for
+// the claim.
 
 // IsUnrecorded reports whether a claim has attachments whose records were lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return len(s.pinsInGate(claimUID)) > 0 }
@@ -24,14 +24,14 @@ func (s *Sandboxes) pinsInGate(claimUID string) []string {
 	return slices.Clone(s.unrecorded[claimUID])
 }
 
-// IsUnrecordedPin reports whether a file is the pin of an attachment whose record was lost with the journal.
+// IsUnrecordedPin reports whether name is the file name of a pin whose attachment record was lost with the journal.
 func (s *Sandboxes) IsUnrecordedPin(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.isUnrecordedPin(name)
 }
 
-// isUnrecordedPin is IsUnrecordedPin for callers that hold the lock.
+// isUnrecordedPin is like IsUnrecordedPin, but the caller must hold the lock.
 func (s *Sandboxes) isUnrecordedPin(name string) bool {
 	for _, pins := range s.unrecorded {
 		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
@@ -41,13 +41,13 @@ func (s *Sandboxes) isUnrecordedPin(name string) bool {
 	return false
 }
 
-// unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments. Even a claim with a record may have
-// such pins: a claim with several pods may have been prepared again for one of them.
+// unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments. Even a claim that has a record may
+// have such pins: if several pods use the claim, it may have been prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.pinsInGate(claimUID), func(pin string) bool { return !s.Executor.Host.Exists(pin) })
 }
 
-// AdmitsUnrecorded reports whether, according to the gate, the claim is attached to the namespace.
+// AdmitsUnrecorded reports whether the claim is attached to the namespace according to its gate.
 func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	return slices.ContainsFunc(s.pinsInGate(claimUID), func(pin string) bool {
 		same, _ := s.compareNamespaces(netns, pin, "")
@@ -56,9 +56,9 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 }
 
 // releaseUnrecorded forgets a claim that is known only from its gate, and removes its pins, except those that are also
-// in another gate: a pod may have several claims. The kernel returns the claim's devices to the host when the namespace
-// is destroyed. If a pin cannot be removed, the claim is restored for the next attempt. The lock is not held while pins
-// are removed, since calls from the runtime acquire it.
+// listed in another gate, since a pod may have several claims. The kernel returns the claim's devices to the host when
+// the namespace is destroyed. If a pin cannot be removed, releaseUnrecorded restores the claim, so that the release can
+// be retried. The lock is not held while pins are removed, since calls from the runtime need it.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]
@@ -79,8 +79,8 @@ func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	return err
 }
 
-// collectUnrecorded releases the unrecorded claims whose namespaces are pinned only by the driver in two consecutive
-// sweeps. isNamed reports whether the runtime has a path for the namespace of a pin.
+// collectUnrecorded releases the unrecorded claims whose namespaces, in two consecutive sweeps, are kept only by the
+// driver's pins. isNamed reports whether the runtime has a path to a pin's namespace.
 //
 // containerd, for example, keeps /run/netns/cni-… until the sandbox is removed. If only the driver's pin remains, the
 // pod has terminated.

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// pinHost records the pins that are removed.
+// pinHost records which pins are removed.
 type pinHost struct {
 	*cnitest.Node
 	unpinned []string

@@ -14,11 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// describeWait is how long a sweep waits for the slot of each sandbox.
+// describeWait is the maximum time that a sweep waits for each sandbox's slot.
 const describeWait = 100 * time.Millisecond
 
-// VerbsOf returns how the pod's application addresses the RDMA devices of an allocated device, or nil if the device has
-// none.
+// VerbsOf returns how an application in the pod addresses an allocated device's RDMA devices, or nil if there are none.
 func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
 	for _, i := range stepsOf(steps, claimUID, held) {
 		if steps[i].Verbs != nil {
@@ -28,8 +27,8 @@ func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return nil
 }
 
-// PreferredGID returns the GID that an application would choose for an interface, and the RDMA device that has this
-// GID; known is false if there is no such GID. An empty name matches any interface.
+// PreferredGID returns the GID that an application would choose for an interface, and the RDMA device that this GID
+// belongs to. known is false if there is no such GID. An empty name matches any interface.
 func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDevice, gid cnichain.GID, known bool) {
 	if verbs == nil {
 		return device, gid, false
@@ -45,16 +44,17 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 }
 
 // verbsEnv returns the environment variables that describe the RDMA devices to containers that use a part of a claim:
-// the preferred GID of each interface. The variables are named after interfaces because interface names are unique in a
-// pod, whose containers may name several claims and parts. If two interface names map to the same variable, neither
-// interface gets one. A claim that several pods may share gets no variables, because the pods' interfaces differ.
+// one set of variables for each interface, with its preferred GID. The variables are named after interfaces, because a
+// container may name several claims and parts, while interface names are unique in the pod. If two interface names map
+// to the same variable, it is omitted for both. A claim that several pods may share gets no variables, because the
+// pods' interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
 	}
 	byPrefix := map[string][]string{}
 	for _, steps := range sandboxes {
-		names := map[string][]string{} // names of the pod's interfaces, by prefix
+		names := map[string][]string{} // names of the pod's interfaces by prefix
 		for i := range steps {
 			for _, ifName := range interfacesWithGIDs(&steps[i]) {
 				if prefix := envPrefix(ifName); !slices.Contains(names[prefix], ifName) {
@@ -77,7 +77,8 @@ func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Par
 	return env
 }
 
-// interfacesWithGIDs returns the interface of a step that has RDMA devices, and the interfaces of the devices' GIDs.
+// interfacesWithGIDs returns the step's interface, if the step has RDMA devices, and the interfaces that the devices'
+// GIDs belong to.
 func interfacesWithGIDs(step *executor.StepRecord) []string {
 	if step.Verbs == nil || len(step.Verbs.Devices) == 0 {
 		return nil
@@ -93,8 +94,8 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 	return names
 }
 
-// envOfInterface returns the RDMA variables for one interface. If there is no GID for the interface's addresses, the
-// variables contain the first device but no GID index: with the wrong index, an application would communicate over
+// envOfInterface returns the RDMA variables for one interface. If no GID matches the interface's addresses, the
+// variables contain the first device but no GID index, since an application with the wrong index would communicate over
 // another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
@@ -112,13 +113,14 @@ func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 		fmt.Sprintf("%sGID_INDEX=%d", prefix, gid.Index), prefix+"GID="+gid.GID, prefix+"GID_TYPE="+gid.Type)
 }
 
-// isPrintable reports whether a name, which may have been chosen by an application, is valid in an environment variable
+// isPrintable reports whether a name, possibly one chosen by an application, is safe to use in an environment variable
 // and in rdma.max.
 func isPrintable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// envPrefix returns the prefix of an interface's variables, with the name in a form that shells accept: NET1 for net1.
+// envPrefix returns the prefix of an interface's variables, which contains the name in a form that shells accept: NET1
+// for net1.
 func envPrefix(ifName string) string {
 	return "DRA_NETWORK_" + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -141,9 +143,9 @@ func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.Verb
 	box.setVerbs(pin, now)
 }
 
-// setVerbs records changes, by step index, for the attachment with the given pin.
+// setVerbs records the changed verbs, by step index, for the attachment with the given pin.
 //
-// The pin identifies the attempt: values from an earlier attempt must not be recorded for the steps of its successor.
+// The pin identifies the attempt: values from an earlier attempt must not be recorded for the steps of a later one.
 func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,11 +161,10 @@ func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 
 // describeAgain rewrites the files of a sandbox's claims if their content has changed, and reports whether it did. It
 // holds the slot, so that no claim is released concurrently: the file names contain the claim's name, which a later
-// claim may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain waits
-// only briefly for the slot, because a sweep covers all sandboxes on the node.
+// claim may reuse. If one of the sandbox's claims is being detached, the sandbox is left to the next sweep.
+// describeAgain waits only briefly for the slot, because a sweep covers all sandboxes on the node.
 //
-// The changes are marked as described before the files are written, so that changes during the write are not
-// overlooked.
+// It clears the undescribed flag before it writes the files, so that changes during the write are not overlooked.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if now := box.view(); !now.undescribed || !now.phase.isAttached() {
 		return false

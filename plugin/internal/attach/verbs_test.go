@@ -15,8 +15,8 @@ func environmentOf(record *claims.Record, steps []executor.StepRecord, request s
 	return verbsEnv(record, [][]executor.StepRecord{steps}, Part{ClaimUID: record.Claim.UID, Request: request})
 }
 
-// A container that names one request of a claim gets the RDMA devices of that request; containers with a claim that
-// several pods may share get none.
+// A container that names one request of a claim gets variables for the RDMA devices of that request; containers with a
+// claim that several pods may share get none.
 func TestEnvironmentOfRequests(t *testing.T) {
 	step := func(ifName, device string) executor.StepRecord {
 		return executor.StepRecord{Claim: cnichain.Claim{UID: "a"}, IfName: ifName,
@@ -33,7 +33,7 @@ func TestEnvironmentOfRequests(t *testing.T) {
 	if env := environmentOf(&record, steps, ""); len(env) != 2*len(second) {
 		t.Errorf("environment of the whole claim: %v", env)
 	}
-	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would get mixed values
+	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would get a mix of values
 	for _, request := range []string{"one", "two", ""} {
 		if env := environmentOf(&record, steps, request); env != nil {
 			t.Errorf("environment of request %q, whose variables are ambiguous: %v", request, env)
@@ -101,8 +101,8 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 	}
 }
 
-// The files of a claim are found by its name, which a later claim may reuse: they must never be written if the claim
-// may have been released. While the sandbox is busy, they wait for the next sweep.
+// A claim's files are identified by the claim's name, which a later claim may reuse, so they must never be written if
+// the claim may have been released. While the sandbox is busy, the files are left to the next sweep.
 func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
@@ -125,8 +125,8 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	}
 }
 
-// If files could not be written, for example because the driver is not registered with the kubelet yet, a later sweep
-// writes them.
+// Files that could not be written, for example because the driver was not registered with the kubelet yet, are written
+// by a later sweep.
 func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
