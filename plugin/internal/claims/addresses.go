@@ -7,11 +7,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// ErrAddressesTaken is returned by [Store.Hold] for a claim whose plans were compiled before other claims took the last
-// addresses in a block. Hold may succeed with recompiled plans.
+// ErrAddressesTaken is returned by [Store.Hold] if other claims took the last addresses in a block after the claim's
+// plans had been compiled. Hold may succeed after the plans are recompiled.
 var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
 
-// takenAddresses counts the addresses in the plans of all records except the record of one claim, by AddressBlock name.
+// takenAddresses counts, by AddressBlock name, the addresses in the plans of all records except that of one claim.
 func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	taken := map[string]int{}
 	for _, byUID := range records {
@@ -24,11 +24,11 @@ func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	return taken
 }
 
-// addressesExceeded returns an error if a claim takes more addresses from a block than other claims leave free.
+// addressesExceeded returns an error if a claim takes more addresses from a block than the other claims have left free.
 //
 // For example, suppose that a block has eight addresses, and two claims with one pod each were compiled when seven were
-// taken. Both plans may contain the last address. The first claim to be held gets it. The other claim is compiled
-// again, but the compilation fails because the block is full.
+// taken. Both plans may contain the last address. The first claim to be held gets the address. The other claim is
+// compiled again, which fails because the block is now full.
 func addressesExceeded(record *Record, held ...map[string]Record) error {
 	wanted := takenAddresses("", map[string]Record{record.Claim.UID: *record})
 	if len(wanted) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// withAddresses returns the record of a claim whose pods each take one address for each listed block. The blocks have
-// the given size.
+// withAddresses returns the record of a claim for which each pod takes one address from each listed block. The blocks
+// have the given size.
 func withAddresses(name string, pods, size int, blocks ...string) Record {
 	record := Record{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Plans: []cnichain.Plan{{}}}
 	for i := range pods {
@@ -29,7 +29,7 @@ func TestBlocksAreNotGivenTwice(t *testing.T) {
 	if err := f.claims.Hold(withAddresses("c", 3, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 		t.Errorf("three pods for two addresses: %v", err)
 	}
-	// While a record is being completed, its addresses are reserved.
+	// The addresses are reserved while the record is being completed.
 	during := func(*Record) error {
 		if err := f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 			t.Errorf("another claim gets the reserved addresses: %v", err)

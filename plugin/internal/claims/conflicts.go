@@ -12,14 +12,14 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps mutually exclusive uses apart. Prepare checks them again, because the scheduler can be bypassed,
-// can forget allocations (before Kubernetes 1.36.2) or can work with slices that have just changed, and a conflict
-// would take effect on this node.
+// The scheduler keeps mutually exclusive uses apart. Prepare checks for conflicts again, because the scheduler can be
+// bypassed, can forget allocations (before Kubernetes 1.36.2) or can use slices that have just changed, and this node
+// would suffer the consequences of a conflict.
 
-// findConflict returns a claim that excludes a new claim, and the reason. The reason is nil if there is no such claim.
+// findConflict returns an existing claim that excludes the new one, together with the reason. The reason is nil if
+// there is no such claim.
 //
-// It checks records in the order of their UIDs, so that the message to the user refers to the same claim on each
-// attempt.
+// It checks records in order of UID, so that the error message refers to the same claim on each attempt.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -50,8 +50,9 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 	return Record{}, nil
 }
 
-// findStacked returns a claim with a device that excludes a device of the new claim because both are the same link, or
-// one is stacked on the other. The reason is nil if there is no such claim. The records must have their baselines.
+// findStacked returns a claim with a device that excludes a device of the new claim because both devices are the same
+// link or one is stacked on the other. The reason is nil if there is no such claim. The records must have their
+// baselines.
 //
 // It is not sufficient to compare names and addresses, as findConflict does: a link that is not a PCI function is
 // identified by its name, which may change, and the lower device of a VLAN in a pod is not visible on the host.
@@ -75,10 +76,10 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 }
 
 // stackingReason returns the reason why the links of two devices must not be held at the same time, or "" if they may
-// be. Link indexes are compared only within the same boot.
+// be. It compares link indexes only if both are from the same boot.
 //
-// When its lower device moves to another namespace, a virtual link stays in its own namespace and continues to send
-// through that device.
+// If its lower device is moved to another namespace, a virtual link stays in its own namespace and continues to send
+// through the lower device.
 func stackingReason(a, b *cnichain.Device) string {
 	switch {
 	case a == nil || b == nil || a.BootID == "" || a.BootID != b.BootID:
@@ -99,8 +100,9 @@ func isAbove(upper, lower *cnichain.Device) bool {
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
 }
 
-// findClash returns steps of two claims whose plugins cannot both work on the device that they share, or nil if there
-// are none. A plan may be compared with itself: a step does not clash with itself.
+// findClash returns a step from each of two claims if the steps' plugins cannot both work on a device that the steps
+// share, or nil if there are no such steps. A plan may be compared with itself, since a step does not clash with
+// itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
 	heldSteps := stepsOf(held)
 	for _, first := range stepsOf(wanted) {
@@ -113,7 +115,7 @@ func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.Pla
 	return nil, nil
 }
 
-// stepsOf returns all steps that may have a device, including those for devices that other components attach.
+// stepsOf returns all steps that may have a device, including the steps for devices that other components attach.
 func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
 	var steps []*cnichain.PlanStep
 	for i := range plans {
@@ -181,8 +183,8 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// capacityExceeded returns an error if a claim consumes more of a shared device than other claims leave available, or
-// less than the consumePerAllocation in its policy. held contains all other claims.
+// capacityExceeded returns an error if a claim consumes more of a shared device than the other claims have left
+// available, or less than the consumePerAllocation in the device's policy. held contains all other claims.
 func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
@@ -209,7 +211,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 	return nil
 }
 
-// consumed returns how much of a device's counter a claim and all other claims consume in total.
+// consumed returns the total amount of a device's counter that the claim and all other claims consume.
 func consumed(device *HeldDevice, counter string, record *Record, held ...map[string]Record) resource.Quantity {
 	var total resource.Quantity
 	count := func(devices []HeldDevice) {

@@ -48,7 +48,7 @@ func (f *storeFixture) must(err error) {
 // unchanged leaves a record unchanged.
 func unchanged(*Record) error { return nil }
 
-// ways returns the ways to hold a physical function, its two virtual functions, and a second NIC.
+// ways returns the possible ways to hold a physical function, its two virtual functions, or a second NIC.
 func ways() map[string]HeldDevice {
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
 	vf := func(index int) discovery.Device {
@@ -74,8 +74,8 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Devices that exclude each other are never held at the same time, whether by two claims (in either order) or by one,
-// even if the scheduler allocates them.
+// Mutually exclusive devices are never held at the same time, whether by two claims (in either order) or by a single
+// claim, even if the scheduler allocates them.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // all compatible pairs, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
@@ -163,8 +163,8 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
-// Regardless of the names of devices, a link is not allocated twice, and is not allocated while a link on top of it is
-// in another pod.
+// Regardless of the devices' names, a link is never held twice, and it is never held while a link on top of it is in
+// another pod.
 func TestLinksAreNotTakenTwice(t *testing.T) {
 	const boot = "boot-1"
 	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {
@@ -228,8 +228,8 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 	}
 }
 
-// If a claim's link is on top of a link that another claim keeps, the claim is retried a few times, but not
-// continuously.
+// If another claim does not release a link that is on top of a waiting claim's link, the waiting claim is retried a few
+// times, but not continuously.
 func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	f := newStoreFixture(t)
 	baseline := cnichain.Baseline{BootID: "boot", Index: 9, StandsOn: &cnichain.LowerLink{Index: 3}}
@@ -266,7 +266,8 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	}
 }
 
-// A shared device is never allocated beyond its capacity or with less than the minimum in its policy.
+// Claims can never hold more of a shared device than its capacity, and no claim can hold less than the minimum in the
+// device's policy.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newStoreFixture(t)
 	share := func(name string, amounts ...string) Record {
@@ -310,7 +311,7 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {
 		t.Errorf("a claim beside one that is being prepared: %v", second)
 	}
-	// Capacity that a claim gets after waiting for it is only counted once.
+	// Capacity that a claim gets after waiting is counted only once.
 	for _, uid := range []string{"a", "e"} {
 		f.must(f.claims.Release(uid))
 	}

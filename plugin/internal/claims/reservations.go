@@ -17,13 +17,13 @@ const (
 	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. If Prepare
 	// rejects the claim, the kubelet retries only after six seconds; it gives up on a call after 45 s.
 	ReleaseWait = 12 * time.Second
-	// NoticeWait is how long Prepare waits even though the holder's pod still seems to exist: the kubelet may learn of
-	// a deletion before the driver's cache does. It is also the interval between further checks and evictions: if an
-	// eviction fails, no other component retries it until the kubelet has stopped the holder's containers.
+	// NoticeWait is how long Prepare waits even if the holder's pod still appears to exist: the kubelet may be notified
+	// of a deletion before the driver's cache is updated. It is also the interval between further checks and evictions:
+	// if an eviction fails, no other component retries it until the kubelet has stopped the holder's containers.
 	NoticeWait = time.Second
 )
 
-// conflictError is the error for a claim whose devices cannot be held at the same time as those of other claims.
+// conflictError is the error for a claim whose devices cannot be held because other claims hold conflicting devices.
 type conflictError struct {
 	error
 	holders []Record
@@ -32,11 +32,11 @@ type conflictError struct {
 // Unwrap returns the reason.
 func (e *conflictError) Unwrap() error { return e.error }
 
-// Rivals contains the rules for the claims that hold the devices of a waiting claim.
+// Rivals contains the callbacks that decide about claims that hold a waiting claim's devices.
 type Rivals struct {
 	// IsLeaving reports whether a claim is being released or soon will be. Prepare waits only for such claims.
 	IsLeaving func(*Record) bool
-	// Evict starts to release a claim that no pod is entitled to anymore.
+	// Evict starts releasing a claim that no pod is entitled to anymore.
 	Evict func(*Record)
 }
 
@@ -49,8 +49,8 @@ func isClosed(signal <-chan struct{}) bool {
 	}
 }
 
-// HoldWhenFree is like Hold, but waits for other claims that are releasing the devices. Each release wakes it. Claims
-// that need the same devices get them in the order in which they requested them.
+// HoldWhenFree is like Hold, but waits while other claims are releasing the devices. It checks again after each
+// release. If several claims need the same devices, they are served in the order of their requests.
 func (c *Store) HoldWhenFree(
 	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
@@ -58,7 +58,8 @@ func (c *Store) HoldWhenFree(
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
-	// The first attempt is made without the queue: most claims have no conflict and need no place in the queue.
+	// The first attempt has already been made without the queue, since most claims have no conflict and do not need to
+	// be queued.
 	leave := c.enqueue(record)
 	defer leave()
 	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
@@ -110,7 +111,7 @@ func sharing(record *Record, records ...map[string]Record) []Record {
 	return found
 }
 
-// CountWaiting returns the number of claims that are waiting for devices of other claims.
+// CountWaiting returns the number of claims that are waiting for devices held by other claims.
 func (c *Store) CountWaiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,8 +123,8 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
-	// Claims behind this one in the queue have treated it as a holder, so they must check again, regardless of whether
-	// this claim got its devices or gave up.
+	// Claims behind this one in the queue have treated it as a holder, so they must check again, whether this claim got
+	// its devices or gave up.
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -135,9 +136,9 @@ func (c *Store) enqueue(record Record) (leave func()) {
 // aheadLocked returns the claims that have been waiting longer than the given claim, or all waiting claims if the claim
 // is not waiting.
 //
-// Without this order, a claim that needs the whole physical function could wait forever while later claims take each
-// virtual function that becomes free. A waiting claim that already holds its devices or has reserved them is omitted,
-// since it is already treated as a holder.
+// Without this order, a claim for a whole physical function could wait forever while later claims take each virtual
+// function that becomes free. A waiting claim that already holds its devices or has reserved them is omitted, since it
+// is treated as a holder anyway.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {
@@ -164,7 +165,7 @@ func (c *Store) Wake() {
 	c.releasedLocked()
 }
 
-// nextRelease returns a channel that is closed when a waiting claim may be held.
+// nextRelease returns a channel that is closed the next time that a waiting claim may be able to get its devices.
 func (c *Store) nextRelease() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 // Snapshot contains all records at a point in time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns the held devices that the predicate accepts, with their facts at the time of preparation. Each device
-// is returned once; the devices are sorted by claim.
+// InUse returns the held devices for which the predicate returns true, with their facts at the time when the claim was
+// prepared. Each device is returned once; the devices are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}
@@ -24,7 +24,7 @@ func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	return devices
 }
 
-// AddHoldings adds the devices that claims hold, as they were published when the claims were prepared.
+// AddHoldings adds to held the devices that claims hold, as they were published when the claims were prepared.
 func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	for i := range s {
 		for _, device := range s[i].Devices {

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The records in the journal are also served on the node socket.
+// These types are aliases because the journal's records are also served on the node socket.
 type (
 	// Record is the durable record of a prepared claim.
 	Record = nodestate.ClaimRecord
@@ -24,10 +24,10 @@ type (
 
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
-// A claim goes through three states. While Hold completes its record, the record is in reserved, where it excludes
-// other claims. It is lost if the process exits, which is harmless because nothing has been done for the claim yet.
-// Once the record is in the journal, it is also in byUID, which is used to answer calls from the kubelet. Release
-// deletes it first from the disk and then from byUID.
+// A claim goes through three states. While Hold completes the claim's record, the record is in reserved, where it
+// excludes other claims. If the process exits at this point, the record is lost, which is harmless because nothing has
+// been done for the claim yet. Once the record is in the journal, it is also in byUID, which is used to respond to
+// calls from the kubelet. Release deletes the record first from disk and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
@@ -36,13 +36,13 @@ type Store struct {
 	// reserved contains records that have not yet been completed and written to the journal. Like the records in byUID,
 	// they exclude other claims.
 	reserved map[string]Record
-	// waiting contains claims whose devices are held by other claims, in the order of their requests. freed is closed
-	// and replaced when a waiting claim may continue.
+	// waiting contains, in the order of their requests, the claims whose devices are held by other claims. freed is
+	// closed and replaced when a waiting claim may be able to continue.
 	waiting []Record
 	freed   chan struct{}
 }
 
-// Load reads the journal. It also returns the records that cannot be read.
+// Load creates a Store from the journal. It also returns the records that cannot be read.
 func Load(db *journal.DB) (*Store, []journal.Damaged, error) {
 	bucket, err := journal.NewBucket[Record](db, "claims")
 	if err != nil {
@@ -64,18 +64,18 @@ func (c *Store) Get(uid string) (Record, bool) {
 	return record, found
 }
 
-// Hold writes a new record, unless another claim holds one of the devices and excludes the new claim. The check and the
-// reservation form one atomic step, so only one of two concurrent claims gets the device. Hold completes the record
-// while no other claim can get the devices, and then writes it to the journal.
+// Hold writes a new record, unless another claim excludes the new claim because of a device that it holds. The check
+// and the reservation are a single atomic step, so only one of two concurrent claims gets a device. Hold completes the
+// record while the devices are reserved, and then writes the record to the journal.
 //
-// Hold does not wait for the disk. This is safe: a claim is never attached without its record, and after a power loss,
-// the kubelet prepares the claim again, since it does not remember prepared claims across its own restart.
+// Hold does not wait until the record is on disk. This is safe: a claim is never attached without its record, and after
+// a power loss, the kubelet prepares the claim again, since it does not remember prepared claims across restarts.
 func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
-	// Do not hold the lock here: complete reads baselines from the kernel, and other claims can be held in the
-	// meantime.
+	// Do not hold the lock here: complete reads baselines from the kernel, and other claims must be able to proceed in
+	// the meantime.
 	err := complete(&record)
 	if err == nil {
 		err = c.compareLinks(record)
@@ -97,16 +97,16 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	return err
 }
 
-// reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. It makes
-// the whole decision under one lock, so two concurrent claims cannot both find a device free.
+// reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. The whole
+// decision is made under one lock, so two concurrent claims cannot both find the same device free.
 func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Addresses are not compared with waiting claims: no queue is needed for the last address, since a claim that does
-	// not get its address is compiled again.
+	// Waiting claims are not taken into account for addresses: no queue is needed for the last address, since a claim
+	// that does not get its address is compiled again.
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
@@ -138,8 +138,8 @@ func (c *Store) compareLinks(record Record) error {
 	return nil
 }
 
-// TakenAddresses returns the number of addresses that claims use, by AddressBlock name. A claim uses one address for
-// each of its known pods, whether attached or not.
+// TakenAddresses returns, by AddressBlock name, the number of addresses that claims use. A claim uses one address for
+// each of its known pods, whether or not the pod is attached.
 func (c *Store) TakenAddresses() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +151,7 @@ func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
 }
 
-// Renew durably replaces a record with one that has the same devices and new baselines. The caller must hold the
+// Renew durably replaces a record with a record that has the same devices but new baselines. The caller must hold the
 // claim's lock.
 func (c *Store) Renew(record Record) error {
 	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
@@ -165,8 +165,8 @@ func (c *Store) Renew(record Record) error {
 
 // Release removes a record, first from the disk and then from memory.
 //
-// A crash between the two steps leaves no record, and the devices are in fact free. In the opposite order, the next
-// claim could be held before the record is deleted, so that two claims would have the same device on disk.
+// After a crash between the two steps, there is no record, and the devices are in fact free. In the opposite order, the
+// next claim could be held before the record is deleted, so two records on disk would contain the same device.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
@@ -196,8 +196,8 @@ func (c *Store) OfPod(podUID string) []Record {
 	return found
 }
 
-// HasOthers reports whether a namespace has prepared claims that have something to attach but were not prepared for the
-// given pod. The pod may still name them.
+// HasOthers reports whether a namespace contains prepared claims that have something to attach but were not prepared
+// for the given pod. The pod may name them nevertheless.
 func (c *Store) HasOthers(namespace, podUID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +212,7 @@ func (c *Store) HasOthers(namespace, podUID string) bool {
 	return false
 }
 
-// Named returns the record of a claim by name.
+// Named returns the record of the claim with the given namespace and name.
 func (c *Store) Named(namespace, name string) (Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,14 +224,14 @@ func (c *Store) Named(namespace, name string) (Record, bool) {
 	return Record{}, false
 }
 
-// ClaimedDevice is a device and one of the claims that hold it. If the device is exclusive, this is the only such
-// claim.
+// ClaimedDevice is a device together with one of the claims that hold it. If the device is exclusive, no other claim
+// holds it.
 type ClaimedDevice struct {
 	HeldDevice
 	ClaimUID string
 }
 
-// Devices returns every published device that claims hold, without duplicates, sorted.
+// Devices returns all published devices that claims hold, sorted and without duplicates.
 func (c *Store) Devices() []ClaimedDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,25 +21,25 @@ import (
 // devices, in which the CDI devices are named after the device IDs, and a device information file for each PCI
 // function. It is safe for concurrent use.
 //
-// Files are computed from all records rather than from the changed claim: several claims may need the same file, which
-// is removed with the last of them.
+// Files are computed from all records rather than only from the changed claim, because several claims may need the same
+// file, which must be removed only when the last of these claims is released.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
 	keepUnknown     func() bool
-	// syncing is held from the time the records are read until the files match them.
+	// syncing is held from when the records are read until the files match them.
 	syncing sync.Mutex
 }
 
-// New returns the component for the CDI spec and device information directories. It does not write anything yet. While
-// keepUnknown returns true, files of claims without a record are kept: after the loss of a journal, running pods may
-// use these files, and their containers are restarted with the CDI devices.
+// New returns the component for the given directories of CDI specs and device information files. It does not write
+// anything yet. While keepUnknown returns true, the files of claims without a record are kept: after the journal has
+// been lost, running pods may still need these files, since their containers are restarted with the CDI devices.
 func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) *Files {
 	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
 }
 
-// DeviceID returns the CDI device ID for a claim's device that another component attaches. Multus up to 4.2 gets it
-// from the kubelet and uses the part after "=" as the device ID.
+// DeviceID returns the CDI device ID for a device of a claim that another component attaches. Multus up to 4.2 receives
+// this ID from the kubelet and uses the part after "=" as the device ID.
 func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
 }
@@ -58,7 +58,7 @@ func Check(plan *cnichain.Plan) error {
 
 type file struct {
 	data []byte
-	// claims contains the claims that need the file, by UID.
+	// claims maps UIDs to the claims that need the file.
 	claims map[string]cnichain.Claim
 }
 
@@ -74,13 +74,13 @@ func addFile(files map[string]file, path string, data []byte, claim cnichain.Cla
 	files[path] = wanted
 }
 
-// Sync updates the files to match the records of all claims. It returns errors about files of the claim with the given
-// UID, and about directories that cannot be read. Errors about other claims are returned when those claims are
-// prepared.
+// Sync updates the files to match the records of all claims. It returns errors for directories that cannot be read and
+// for files of the claim with the given UID. Errors for other claims are returned when those claims are prepared.
 func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
-	// Do this under the lock: of two concurrent calls, the later one must not write files based on older records.
+	// Read the records under the lock: of two concurrent calls, the later one must not write files based on older
+	// records.
 	wanted := map[string]file{}
 	records := f.claims.All()
 	for i := range records {
@@ -102,7 +102,7 @@ func (f *Files) Sync(claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// add adds the files of a claim. Claims that share a device have the same device information.
+// add adds a claim's files to wanted. Claims that share a device have the same device information.
 func (f *Files) add(record *claims.Record, wanted map[string]file) error {
 	var ids []string
 	for i := range record.Devices {
@@ -153,8 +153,8 @@ func (f *Files) addInfo(
 // maxFileName is the maximum length of a file name in Linux (NAME_MAX); a claim's name alone may have 253 characters.
 const maxFileName = 255
 
-// write writes a file that is missing or has different content. It does not replace a device information file that the
-// driver did not write: a device plugin writes such a file if the device is in its pool.
+// write writes the file if it is missing or its content differs. It does not replace a device information file that the
+// driver did not write, since a device plugin writes such files for the devices in its pool.
 func (f *Files) write(path string, data []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, data) {
@@ -175,8 +175,8 @@ func isSpec(path string) bool {
 	return kind == nodeapi.ExternalSpec
 }
 
-// isOwnInfo reports whether a file is a device information file that the driver wrote, or an incomplete file left by a
-// killed driver. Files from other components are kept, regardless of their names.
+// isOwnInfo reports whether a file is a device information file that the driver wrote, or an incomplete file left
+// behind by a killed driver. Files from other components are kept, regardless of their names.
 func isOwnInfo(path string) bool {
 	if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
 		return true

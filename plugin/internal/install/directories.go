@@ -16,25 +16,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Directories keeps the host directories that are mounted into the driver's container identical to the directories at
-// these paths on the host. It is not safe for concurrent use.
+// Directories ensures that the host directories mounted into the driver's container are the directories that are
+// currently at these paths on the host. It is not safe for concurrent use.
 //
 // A mount refers to a directory, not to a path. If the host's directory is removed and recreated, or another file
 // system is mounted over it, the container keeps the old directory: the driver would write files that the runtime never
-// reads. Mounting the directory again requires the mount namespace of the host, which the driver enters through the
+// reads. To mount the new directory, the driver has to enter the host's mount namespace, which it does through the
 // host's /proc.
 type Directories struct {
-	// namespace is the path of the mount namespace of the host's init process; self is the path of the driver's mount
+	// namespace is the path to the mount namespace of the host's init process; self is the path to the driver's mount
 	// namespace.
 	namespace, self string
-	// required contains the directories that the driver writes to, whether or not they are on the host.
+	// required lists the directories that the driver writes to, whether or not they exist on the host.
 	required []string
-	// mounted contains the mounted host directories, as they were when the driver started, by path.
+	// mounted contains, by path, the host directories that were mounted when the driver started.
 	mounted map[string]mount
 }
 
 type mount struct {
-	// mode is the mode with which a missing directory is recreated.
+	// mode is the mode of the directory, for recreating it if it is missing.
 	mode fs.FileMode
 	// attributes are the attributes that the mount had when the driver started.
 	attributes unix.MountAttr
@@ -77,8 +77,8 @@ func (d *Directories) Note() error {
 	})
 }
 
-// Repair creates missing directories on the host, and remounts directories that no longer match those on the host. It
-// returns an error for every required directory that cannot be repaired.
+// Repair creates missing directories on the host and remounts directories that are no longer the same as on the host.
+// It returns an error for every required directory that cannot be repaired.
 func (d *Directories) Repair() error {
 	var problems []error
 	if len(d.mounted) > 0 {
@@ -98,7 +98,7 @@ func (d *Directories) Repair() error {
 	return errors.Join(problems...)
 }
 
-// remount mounts those host directories that differ from the ones in the driver's container.
+// remount mounts the host directories that differ from those in the driver's container.
 func (d *Directories) remount() error {
 	ours := map[string]fs.FileInfo{}
 	for path := range d.mounted {
@@ -131,8 +131,8 @@ func (d *Directories) remount() error {
 	return errors.Join(problems...)
 }
 
-// open returns a detached mount of the host's directory, or -1 if the driver already has that directory. If the
-// directory is missing, open creates it. It runs in the host's mount namespace.
+// open returns a detached mount of the host's directory, or -1 if the driver already uses that directory. If the
+// directory is missing, open creates it. open must be called in the host's mount namespace.
 func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	hosts, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -158,9 +158,9 @@ func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	return tree, nil
 }
 
-// attach replaces the mount at a path. It detaches the old mount first: nothing can be mounted over a removed directory
-// (DCACHE_CANT_MOUNT). A crash between these steps leaves no mount, but the runtime creates new mounts for the next
-// driver process.
+// attach replaces the mount at path. It detaches the old mount first, because nothing can be mounted over a removed
+// directory (DCACHE_CANT_MOUNT). If the driver crashes between these steps, the mount is missing, but the runtime
+// creates new mounts for the next driver process.
 func attach(tree int, path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because an earlier attempt failed
@@ -169,9 +169,9 @@ func attach(tree int, path string) error {
 	return errors.Join(err, unix.Close(tree))
 }
 
-// Announce makes the runtime read a directory again if a file system was mounted over it on the host. The runtime
-// watches directories with inotify(7), which does not report such a mount: the runtime still watches the hidden
-// directory. Announce triggers an event in that directory.
+// Announce makes the runtime reread a directory after a file system has been mounted over it on the host. The runtime
+// watches directories with inotify(7), which does not report such a mount: the runtime keeps watching the hidden
+// directory. Announce triggers an event in that hidden directory.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil
@@ -187,13 +187,13 @@ func (d *Directories) Announce(path string) error {
 			dir.Mnt_id == parent.Mnt_id {
 			return err
 		}
-		// In a copy of the parent's mount, its directories are not hidden by other mounts.
+		// In a copy of the parent directory's mount, subdirectories are not hidden by other mounts.
 		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unix.Close(tree) }() // nothing was written through it
-		// The name needs this suffix because the CDI library used by the runtimes ignores changes to other files.
+		// The name must have this suffix, because the CDI library used by the runtimes ignores changes to other files.
 		name := filepath.Join(filepath.Base(path), nodeapi.TempPrefix+"changed.json")
 		file, err := unix.Openat(tree, name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -208,13 +208,13 @@ func (d *Directories) Announce(path string) error {
 	return nil
 }
 
-// inHost runs a function on a separate thread in the mount namespace of the host.
+// inHost runs a function on a separate thread in the host's mount namespace.
 func (d *Directories) inHost(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		// The first thread of a process never exits, and /proc/self refers to it. If this goroutine is locked to that
-		// thread, run a nested call on another thread.
+		// thread, make a nested call, which runs on another thread.
 		if unix.Gettid() == unix.Getpid() {
 			done <- d.inHost(do)
 			runtime.UnlockOSThread()
@@ -240,14 +240,14 @@ func (d *Directories) inHost(do func() error) error {
 	return <-done
 }
 
-// readMounts returns the mounts of a process by path, as listed in /proc/<pid>/mountinfo (proc_pid_mountinfo(5)). If
-// several mounts have the same path, the last one is the visible one.
+// readMounts returns a process's mounts by path, as listed in /proc/<pid>/mountinfo (proc_pid_mountinfo(5)). If several
+// mounts have the same path, the last one is the visible one.
 func readMounts(path string) (map[string]unix.MountAttr, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	// The kernel escapes white space this way.
+	// The kernel escapes white space in this way.
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	mounts := map[string]unix.MountAttr{}
 	for line := range strings.Lines(string(data)) {

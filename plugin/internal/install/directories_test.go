@@ -14,7 +14,7 @@ import (
 )
 
 // container is this process in its own mount namespace. The directory "base" belongs to the host. In the container, it
-// is hidden by a tmpfs on which only the container's directories are mounted.
+// is hidden by a tmpfs in which only the container's directories are mounted.
 type container struct {
 	*testing.T
 	*Directories
@@ -30,7 +30,7 @@ func inContainer(t *testing.T, names ...string) *container {
 	if os.Getenv(host) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", host, os.Getpid()))
-		// Package os/exec makes the mounts of the new namespace private.
+		// Package os/exec makes the mounts in the new namespace private.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 			t.Errorf("%v: %s", err, out)
@@ -49,7 +49,7 @@ func inContainer(t *testing.T, names ...string) *container {
 	c.must(unix.Mount("tmpfs", c.base, "tmpfs", 0, ""))
 	for i, name := range names {
 		c.must(os.MkdirAll(c.path(name), 0o750))
-		if name == "programs" { // mounted like directories with CNI plugins
+		if name == "programs" { // mounted in the same way as directories with CNI plugins
 			c.must(unix.MountSetattr(hidden[i], "", unix.AT_EMPTY_PATH,
 				&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}))
 		}
@@ -74,7 +74,7 @@ func (c *container) onHost(do func() error) {
 	c.must(c.inHost(do))
 }
 
-// sees fails the test unless files written on the host can be read in the container, and vice versa.
+// sees fails the test unless files written on the host can be read in the container and vice versa.
 func (c *container) sees(name string) {
 	c.Helper()
 	path := filepath.Join(c.path(name), "probe")
@@ -100,8 +100,8 @@ func mountsAt(t *testing.T, path string) int {
 	return strings.Count(string(data), " "+path+" ")
 }
 
-// Whatever happens to a directory on the host, the container gets the host's directory again. The old mount does not
-// remain below the new mount.
+// Whatever happens to a directory on the host, the container ends up with the host's current directory, and no old
+// mount is left below the new one.
 func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -151,8 +151,8 @@ func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// If a file system is mounted over a directory that the runtime watches, the runtime is notified of changes, and of
-// nothing else.
+// The runtime is notified about a directory that it watches if, and only if, a file system is mounted over the
+// directory.
 func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c := inContainer(t, "cdi")
 	if c == nil {
@@ -186,7 +186,7 @@ func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c.must(c.Announce("/elsewhere"))
 }
 
-// A directory that cannot be repaired causes an error until it is repaired, and does not hide other errors.
+// A directory that cannot be repaired causes an error for as long as the problem lasts, and does not mask other errors.
 func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -232,7 +232,7 @@ func TestMountsKeepTheirAttributes(t *testing.T) {
 	c.onHost(func() error {
 		return errors.Join(os.Rename(c.path("own"), c.path("volume")), os.Mkdir(c.path("own"), 0o700))
 	})
-	c.must(c.Note()) // "own" is not a directory of the host, like an emptyDir
+	c.must(c.Note()) // "own" is not a host directory, like an emptyDir
 	c.must(os.WriteFile(filepath.Join(c.path("own"), "mine"), nil, 0o600))
 	c.onHost(func() error { return errors.Join(os.RemoveAll(c.path("programs")), os.RemoveAll(c.path("own"))) })
 	c.must(c.Repair())
@@ -248,7 +248,7 @@ func TestMountsKeepTheirAttributes(t *testing.T) {
 	}
 }
 
-// Outside a container, the driver sees the host's directories.
+// Outside a container, the driver uses the host's directories directly.
 func TestDirectoriesWithoutAContainer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	d := NewDirectories("/proc", dir)

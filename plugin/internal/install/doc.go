@@ -1,5 +1,5 @@
-// Package install keeps the helper binary on the node, and the host directories that are mounted into the driver's
-// container, in working order. Both can be removed, replaced or damaged while the driver is running.
+// Package install maintains the helper binary on the node and the host directories that are mounted into the driver's
+// container. Both can be removed, replaced or damaged while the driver is running.
 //
 // The rule of this package: every call reads the current state of the host and changes only what differs from the
 // desired state. Repairs can be repeated safely, and a driver that is killed in the middle of one leaves no state that

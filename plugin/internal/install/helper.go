@@ -23,7 +23,7 @@ const helperMode fs.FileMode = 0o755
 // Helper installs the helper binary on the host. It is not safe for concurrent use.
 type Helper struct {
 	source, dir string
-	// verified is the state of the binary when it was last compared and run.
+	// verified is the state of the binary when it was last compared with the source and run successfully.
 	verified unix.Stat_t
 }
 
@@ -37,10 +37,10 @@ func NewHelper(dir string) (*Helper, error) {
 	return &Helper{source: filepath.Join(filepath.Dir(executable), nodeapi.HelperName), dir: dir}, nil
 }
 
-// Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and containers
-// never see it, and creates links to it under the names of its plugins. It does not touch files that are correct,
-// because a hook may be running the binary. If all files are correct, it costs only a few system calls, so it can be
-// called repeatedly.
+// Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and which is not
+// visible to containers, and creates links to the binary under the names of its plugins. It does not touch files that
+// are correct, because a hook may be running the binary. If all files are correct, Install costs only a few system
+// calls, so it can be called often.
 //
 // Everything in the directory belongs to the driver, so any file that is in the way is removed. This includes symbolic
 // links, which may point to different files on the host and in the driver's container.
@@ -60,13 +60,13 @@ func (h *Helper) Install(ctx context.Context) error {
 			return fmt.Errorf("cannot install the CNI plugin %s: %w", name, err)
 		}
 	}
-	// The file's state does not cover this: the file system may have been remounted with noexec.
+	// The file's state does not reflect this: the file system may have been remounted with noexec.
 	if err := unix.Access(target, unix.X_OK); err != nil {
 		return notRunnable(h.dir, err)
 	}
 	if now := state(target); now != h.verified {
 		var refused *exec.ExitError
-		// Without its second argument, the hook fails, but the failure shows that the binary runs.
+		// The hook fails without its second argument, but the failure proves that the binary can run.
 		err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run()
 		if err == nil {
 			err = errors.New("it accepts a wrong call, so it is another program")
@@ -109,8 +109,9 @@ func (h *Helper) write(target string) error {
 	})
 }
 
-// state identifies a file and its content: it changes with every write and every mode change. It is zero if the file
-// does not exist. It omits the access time, which the kernel updates when the file is executed.
+// state returns a value that identifies a file and its content: the value changes with every write and every mode
+// change. It is zero if the file does not exist. It omits the access time, which the kernel updates when the file is
+// executed.
 func state(path string) unix.Stat_t {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {

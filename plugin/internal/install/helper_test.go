@@ -23,7 +23,7 @@ func newTestHelper(t *testing.T, program string) *testHelper {
 	return h
 }
 
-// release simulates a driver update that contains a different binary.
+// release simulates an update to a driver version with a different binary.
 func (h *testHelper) release(program string) {
 	h.Helper()
 	h.must(os.WriteFile(h.helper.source, []byte(program), 0o755)) //nolint:gosec // a program
@@ -36,7 +36,7 @@ func (h *testHelper) must(err error) {
 	}
 }
 
-// isInstalled fails the test unless the directory contains exactly the program under each of its names.
+// isInstalled fails the test unless the directory contains the program under each of its names and nothing else.
 func (h *testHelper) isInstalled(program string) {
 	h.Helper()
 	for _, name := range append([]string{nodeapi.HelperName}, HelperPlugins()...) {
@@ -59,8 +59,8 @@ func (h *testHelper) isInstalled(program string) {
 
 const program = "#!/bin/sh\nexit 1\n"
 
-// The helper is replaced if the driver contains a different version, even while the helper is running. If a helper
-// cannot run, this is reported.
+// The helper is replaced if the driver contains a different version, even while the helper is running. An error is
+// returned if the helper cannot run.
 func TestHelperIsInstalled(t *testing.T) {
 	h := newTestHelper(t, program)
 	h.must(os.MkdirAll(h.helper.dir, 0o755)) //nolint:gosec // as created by the driver
@@ -88,7 +88,7 @@ func TestHelperIsInstalled(t *testing.T) {
 	}
 }
 
-// While the driver runs, the next call repairs any damage to the installed files.
+// Any damage to the installed files while the driver is running is repaired by the next call.
 func TestDamagedHelperIsRepaired(t *testing.T) {
 	old := "#!/bin/sh\nexit 3\n" // has the same length as the correct program
 	for name, damage := range map[string]func(dir, target string) error{
@@ -124,7 +124,7 @@ func TestDamagedHelperIsRepaired(t *testing.T) {
 	}
 }
 
-// A correct helper is not rewritten, because a hook may be running it, and is not run again.
+// A correct helper is neither rewritten, because a hook may be running it, nor run again.
 func TestHelperIsLeftAlone(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	script := "#!/bin/sh\necho >> " + runs + "\nexit 1\n"
