@@ -21,15 +21,16 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// askAgain is how long a negative result is valid: an administrator may enable the missing feature.
+// askAgain is how long a negative result remains valid. It expires because an administrator may enable the missing
+// feature.
 const askAgain = 10 * time.Minute
 
-// firstCharging is the first release whose scheduler remembers, from one pod to the next, how much of its counters each
-// shared device consumes (kubernetes/kubernetes#139034).
+// firstCharging is the first release whose scheduler remembers, from one pod to the next, how much each shared device
+// consumes from its counters (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
-// apiServer detects which fields of ResourceSlices the API server stores, since the API server drops the fields of
-// disabled features. The detection uses dry runs, because no API reports which features are enabled.
+// apiServer detects which ResourceSlice fields the API server stores, since the API server drops the fields of disabled
+// features. It uses dry runs, because no API reports which features are enabled.
 type apiServer struct {
 	client kubernetes.Interface
 	node   string
@@ -42,30 +43,31 @@ type apiServer struct {
 	asked time.Time
 }
 
-// capabilities describes which of the API features that the driver uses are available in a cluster.
+// capabilities describes which of the API features that the driver uses are available in the cluster.
 type capabilities struct {
 	missing draslices.MissingFeatures
 	// groups reports whether the API server stores compatibility groups.
 	groups bool
-	// problems describes each missing feature and the remedy.
+	// problems describes each missing feature and how to enable it.
 	problems []string
-	// refusal is the reason why no device can be published.
+	// refusal is the reason why no devices can be published; it is nil if devices can be published.
 	refusal error
 }
 
-// feature is a feature of the API server, with a slice that uses only this feature.
+// feature is a feature of the API server, together with a slice that uses only this feature.
 type feature struct {
 	name  string
 	probe resourceapi.ResourceSliceSpec
 	// kept reports whether the stored slice still contains the feature's fields.
 	kept func(resourceapi.ResourceSliceSpec) bool
-	// effect describes the consequence of a missing feature, and lack applies it.
+	// effect describes the consequence if the feature is missing, and lack applies this consequence.
 	effect string
 	lack   func(*capabilities)
 }
 
-// detect returns the cached capabilities, or queries the API server. While a feature is missing, detect repeats the
-// query periodically; if the API server does not respond, the cached result remains valid.
+// detect returns the cached capabilities or, if there are none, queries the API server. As long as a feature is
+// missing, the cached result expires after askAgain; if the API server does not respond then, the cached result remains
+// valid.
 //
 // The lock is held during the requests, so that concurrent callers share one query. The only callers are the publisher
 // and its error handler, and no pod waits for them.
@@ -83,8 +85,8 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	return *s.known, s.known.refusal
 }
 
-// dropped records that the API server has dropped the fields of these features. This record overrides earlier probes:
-// several API servers may be reachable under one name, and only some of them may support a feature.
+// dropped records that the API server has dropped the fields of these features. This overrides the results of earlier
+// probes: several API servers may share a name, and perhaps only some of them support a feature.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,15 +112,16 @@ func (c *capabilities) without(f feature) {
 	}
 }
 
-// evaluate detects which fields of a slice the API server stores. It uses dry runs rather than the version, because
-// feature gates change the behavior of a version.
+// evaluate detects which slice fields the API server stores. It uses dry runs and does not rely on the version, because
+// the behavior also depends on feature gates.
 func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	var found capabilities
 	info, err := s.client.Discovery().ServerVersion()
 	if err != nil {
 		return found, err
 	}
-	// ParseGeneric ignores suffixes, since a suffix that a vendor appends to a version does not denote a pre-release.
+	// Use ParseGeneric, which ignores suffixes: a suffix that a vendor appends to the version does not denote a
+	// pre-release.
 	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
@@ -150,8 +153,8 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	slice.Spec.Pool = resourceapi.ResourcePool{Name: s.node + "/probe", Generation: 1, ResourceSliceCount: 1}
 	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	// A dry run goes through the strategy and validation like any other write, but stores nothing.
-	if apierrors.IsInvalid(err) { // without the dropped field, the rest is invalid
+	// A dry run is subject to the same strategy and validation as any other write, but nothing is stored.
+	if apierrors.IsInvalid(err) { // without the dropped field, the object is invalid
 		return false, nil
 	}
 	if err != nil {
@@ -160,7 +163,7 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	return candidate.kept(stored.Spec), nil
 }
 
-// The feature gates of the API server.
+// These are feature gates of the API server.
 const (
 	partitionableDevices = "DRAPartitionableDevices"
 	consumableCapacity   = "DRAConsumableCapacity"
@@ -212,7 +215,7 @@ func (s *apiServer) features() []feature {
 				},
 			),
 			kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
-			// Classes expect lists: without them, no device would match.
+			// Device classes expect lists, so no device would match without them.
 			lack: func(c *capabilities) { c.refusal = errNoLists },
 		})
 	}

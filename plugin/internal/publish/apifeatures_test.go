@@ -22,7 +22,7 @@ import (
 )
 
 // testServer behaves like an API server that drops the fields of disabled features. Without these fields, an object may
-// be empty and therefore invalid.
+// be incomplete and therefore invalid.
 type testServer struct {
 	off  sets.Set[string]
 	fail error
@@ -128,8 +128,9 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 	}
 }
 
-// A cached answer is valid until the missing feature may have been enabled, or until a response contradicts it. Until
-// the first answer, every call queries the API server; after that, the cache is used while the server does not respond.
+// A cached result is valid until enough time has passed for a missing feature to have been enabled, or until a response
+// contradicts the result. Before the first result, every call queries the API server; after that, the cached result is
+// used while the server does not respond.
 func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}

@@ -17,7 +17,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// attributeMachine is a machine whose devices have attributes from files.
+// attributeMachine is a machine on which files define attributes of devices.
 type attributeMachine struct {
 	*testMachine
 	t   *testing.T
@@ -37,7 +37,7 @@ func newAttributeMachine(
 	return m
 }
 
-// write writes the machine's file.
+// write writes the machine's attribute file.
 func (m *attributeMachine) write(content string) {
 	m.t.Helper()
 	if err := os.WriteFile(filepath.Join(m.dir, "rack.json"), []byte(content), 0o600); err != nil {
@@ -45,7 +45,7 @@ func (m *attributeMachine) write(content string) {
 	}
 }
 
-// expectRail compares the published rail of a device.
+// expectRail checks the rail attribute that is published for a device.
 func (m *attributeMachine) expectRail(device string, want int64) {
 	m.t.Helper()
 	if err := m.Refresh(context.Background()); err != nil {
@@ -99,7 +99,7 @@ func TestAttributesFromFiles(t *testing.T) {
 	}
 }
 
-// A policy overrides a value from a file. Chains get both kinds of attributes.
+// A policy overrides a value from a file. Attributes from both sources are passed to chains.
 func TestPoliciesOverrideFiles(t *testing.T) {
 	f := newFixture(t)
 	policy := expose("all", "true", false)
@@ -119,13 +119,13 @@ func TestPoliciesOverrideFiles(t *testing.T) {
 	}
 }
 
-// A device keeps the attributes with which it was allocated until its claim is released, even if the device is in a
+// Until its claim is released, a device keeps the attributes that it had when it was allocated, even while it is in a
 // pod.
 func TestHeldDevicesKeepAttributesFromFiles(t *testing.T) {
 	f := newFixture(t)
 	m := newAttributeMachine(f, discoverytest.Machine(1, 1), expose("rails", ruledByRail, false))
 	m.write(`{"devices": [{"interface": "ens0", "attributes": {"example.com/rail": 3}}]}`)
-	m.expect(t, "ens0 ens0v0") // the function has the attributes of its physical function
+	m.expect(t, "ens0 ens0v0") // the virtual function has the attributes of its physical function
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	m.write(`{"devices": [{"interface": "ens0", "attributes": {"example.com/rail": 5}}]}`)
 	m.expectRail("ens0v0", 3)

@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// carrierHoldOff is how long a link must have its carrier back before it is considered good. As a result, a flapping
-// link is not considered good, and slices are not written on every flap.
+// carrierHoldOff is how long a link must have had its carrier back before it is considered good. As a result, a
+// flapping link is not considered good, and it does not cause a write of the slices on every flap.
 const carrierHoldOff = 30 * time.Second
 
 // carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier scan and were still
 // administratively up when it disappeared. A link that never had a carrier may be unused on purpose, and a link that
-// has just been set up needs a moment to get one; neither has lost its carrier. carrierTracker is safe for concurrent
-// use.
+// has just been set up needs a moment to get its carrier; neither is considered lost. carrierTracker is safe for
+// concurrent use.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
@@ -29,15 +29,15 @@ type carrierTracker struct {
 }
 
 type carrierState struct {
-	// good reports whether the link had a carrier at the last scan.
+	// good is true if the link had a carrier in the last scan.
 	good bool
 	lost bool
 	// back is the time at which a lost link regained its carrier.
 	back time.Time
 }
 
-// newCarrierTracker creates a tracker. lost contains the identities of the links that were considered lost in the last
-// reading of the previous driver process.
+// newCarrierTracker creates a tracker. lost contains the identities of the links that were considered lost after the
+// last scan by the previous driver process.
 func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
 	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
 	for _, id := range lost {
@@ -87,7 +87,7 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	return changed
 }
 
-// next returns the state after a scan.
+// next returns the link's state after a scan.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:
@@ -114,8 +114,8 @@ func (c *carrierTracker) retryAfter() time.Duration {
 	return soonest
 }
 
-// carriesCable reports whether the carrier of this type of device reflects the state of a cable. The carrier of a
-// bridge, for example, depends on its ports, which change as pods start and stop.
+// carriesCable reports whether the carrier of devices of this type reflects the state of a cable. In contrast, the
+// carrier of a bridge, for example, depends on the bridge's ports, which change as pods start and stop.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A link that loses its carrier counts as lost, together with its virtual functions, until it has had its carrier back
-// for a while.
+// A link that loses its carrier is considered lost, and so are its virtual functions, until the link has had its
+// carrier back for a while.
 func TestCarriersThatAreLost(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	c := newCarrierTracker(clock)

@@ -17,8 +17,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// claimedDevice returns the record of a device for the claim that it was allocated to, including the values that are
-// passed to chains.
+// claimedDevice returns the record of a device that was allocated to a claim, including the values that are passed to
+// chains.
 func claimedDevice(
 	entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device) {
@@ -44,9 +44,9 @@ func claimedDevice(
 
 const bitsPerMbit = 1_000_000
 
-// allocated returns the amounts of a device's counters that were allocated to a claim, for steps that enforce them. The
-// keys are capacity.<counter>; the bandwidth is also available as capacity.bandwidth.bits, in bit/s instead of Mbit/s,
-// and as bandwidth.
+// allocated returns the amounts of a device's counters that were allocated to a claim, for use in steps that enforce
+// them. The keys have the form capacity.<counter>; the bandwidth is also available as capacity.bandwidth.bits, in bit/s
+// instead of Mbit/s, and as bandwidth.
 func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult) map[string]any {
 	amounts := map[string]any{}
 	if entry.Persona.Exclusive {
@@ -58,7 +58,7 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	for name, amount := range result.ConsumedCapacity {
 		amounts["capacity."+bareName(string(name))] = amount.Value()
 	}
-	if entry.Bandwidth > 0 { // for a virtual function, which may have an entry without a capacity
+	if entry.Bandwidth > 0 { // for a virtual function, whose entry may not have a capacity
 		amounts["capacity."+policyapi.Bandwidth], amounts["bandwidth"] = entry.Bandwidth, entry.Bandwidth
 	}
 	if mbits, ok := amounts["capacity."+policyapi.Bandwidth].(int64); ok && mbits <= math.MaxInt64/bitsPerMbit {
@@ -67,8 +67,8 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	return amounts
 }
 
-// GiveBandwidth makes the bandwidth that a claim takes from a link available to the step templates of the claim's
-// function on that link, as if the function had a fixed amount (see allocated).
+// GiveBandwidth makes the bandwidth that a claim consumes from a link available to the step templates for the claim's
+// function on that link, as if the function itself had a fixed amount (see allocated).
 func GiveBandwidth(function, link *cnichain.Device) {
 	const bandwidth = "capacity." + policyapi.Bandwidth
 	for _, name := range []string{bandwidth, bandwidth + ".bits"} {
@@ -91,7 +91,8 @@ func Attributes(device *discovery.Device, persona *policy.Persona) policy.Attrib
 	return attributes
 }
 
-// plainAttributes returns the attributes for use in templates. Attributes in the driver's domain have no domain prefix.
+// plainAttributes returns the attributes in the form used in templates. Attributes in the driver's domain have no
+// domain prefix.
 func plainAttributes(attributes policy.AttributeMap) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {

@@ -12,13 +12,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// settleTime is how long an interface must keep its name before the name is stored, because udev renames new
+// settleTime is how long an interface must have had its name before the name is stored, because udev renames new
 // interfaces.
 const settleTime = 10 * time.Second
 
-// deviceMemory stores values that must not change with every scan of the host: the names of PCI functions, to which
-// claims refer, and the speeds of links, because a link that is down or returning to the host reports none. It is
-// persistent, and not safe for concurrent use.
+// deviceMemory stores values that must not change with every scan of the host: the names of PCI functions, because
+// claims refer to them, and the speeds of links, because a link that is down or returning to the host reports none. It
+// is persistent. It is not safe for concurrent use.
 //
 // For example, if eth2 is renamed to lan0, it is published as eth2 until the next boot, because claims may refer to
 // that name.
@@ -32,14 +32,14 @@ type deviceMemory struct {
 
 type remembered struct {
 	// BootID identifies the boot in which the memory was written. Names are valid for one boot, so a renamed interface
-	// gets its new name after a reboot; only claims keep a name for longer.
+	// is published under its new name after a reboot; only claims keep a name for longer.
 	BootID string `json:"bootID"`
 	// Names contains the published names of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
-	// Speeds contains the speeds, in Mbit/s and by identity, of hardware links and links on top of them. The speeds of
-	// pod links are not stored, since every pod would cause a write.
+	// Speeds maps the identities of hardware links, and of links on top of them, to their speeds in Mbit/s. The speeds
+	// of pod links are not stored, since every pod would cause a write.
 	Speeds map[string]int `json:"speeds"`
-	// Lost contains the identities of the links that have lost their carrier, sorted.
+	// Lost contains the identities of the links that have lost their carrier, in sorted order.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -50,8 +50,8 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceMemory reads the memory of the previous driver process. It skips unreadable parts and returns them. Without
-// a journal, the memory is lost when the process exits.
+// loadDeviceMemory reads the memory stored by the previous driver process. It skips unreadable parts and returns them.
+// Without a journal, the memory is lost when the process exits.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {
@@ -74,8 +74,8 @@ func loadDeviceMemory(
 	return m, damaged, nil
 }
 
-// restore returns the current facts with the stored names, or the names under which claims hold devices, and with the
-// last known speed of each link that reports none.
+// restore returns the current facts, in which it replaces names with the stored names or the names under which claims
+// hold the devices, and fills in the last known speed of each link that reports none.
 func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
@@ -98,8 +98,8 @@ func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device)
 	return facts
 }
 
-// keep durably stores the names and speeds in facts, and the links that have lost their carrier, before any other
-// component uses them. It drops the speeds of devices that no longer exist.
+// keep durably stores the names and speeds in facts, and the list of links that have lost their carrier, before any
+// other component uses them. It drops the speeds of devices that no longer exist.
 func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
@@ -108,13 +108,13 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	m.forgetFresh(facts)
 	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{},
 		Speeds: map[string]int{}}
-	maps.Copy(now.Names, m.kept.Names) // including functions that are currently missing: they may return
+	maps.Copy(now.Names, m.kept.Names) // including functions that are currently missing, since they may return
 	for i := range facts.Devices {
 		device := &facts.Devices[i]
 		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
 			now.Speeds[claims.Identity(*device)] = device.LinkSpeed
 		}
-		// The name of a function without an interface is only its address.
+		// A function without an interface has only its address as its name.
 		if device.PCIAddress != "" && device.PFAddress == "" &&
 			(held[device.PCIAddress] || device.Interface != "" && m.settled(device)) {
 			now.Names[device.PCIAddress] = device.Name
@@ -133,7 +133,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	return nil
 }
 
-// forgetFresh forgets interfaces that are missing: if an interface returns, its name must settle again.
+// forgetFresh removes missing interfaces from fresh: if an interface returns, its name must settle again.
 func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
@@ -142,7 +142,7 @@ func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
-// retryAfter returns the time until the next name may be considered settled, or 0 if none is pending.
+// retryAfter returns the time until the next name may be considered settled, or 0 if no name is pending.
 func (m *deviceMemory) retryAfter() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// Once an interface has had a name for a while, or a claim holds the device, the name is kept until the next boot.
-// Virtual functions follow their physical function.
+// Once an interface has had a name for a while, or a claim holds the device, the name is kept until the next boot. The
+// names of virtual functions follow that of their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
 	var m *deviceMemory
@@ -61,8 +61,8 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check("lan", "old0 old0v0") // even after the release
 }
 
-// A link reports no speed while it is down or returning to the host. This must not change the published speed, and
-// neither must a new driver process or a reboot.
+// A link reports no speed while it is down or returning to the host. Neither this nor a driver restart or a reboot may
+// change the published speed.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0

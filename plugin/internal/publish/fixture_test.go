@@ -45,7 +45,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// prepared records a claim for a link, as Prepare does.
+// prepared records a claim for a link in the same way as Prepare.
 func (f *fixture) prepared(claim, link string) {
 	f.Helper()
 	f.must(f.claims.Hold(claims.Record{

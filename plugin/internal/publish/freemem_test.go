@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// Memory is freed once after a period without changes, but not while pods start and terminate.
+// Memory is freed once after a period without changes, but not while pods are starting and terminating.
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))

@@ -16,7 +16,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// expose returns a policy for the devices that an expression selects.
+// expose returns a policy that exposes the devices selected by a CEL expression.
 func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 	return policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: policyapi.DeviceExposurePolicySpec{
@@ -33,7 +33,7 @@ func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.D
 	return m
 }
 
-// A shared device never leaves the host, so its current state is published even though it is always in use.
+// A shared device never leaves the host, so its current state is published even while it is in use.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0),
@@ -55,7 +55,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	m.expect(t, "ens0:gone")
 }
 
-// A device keeps its published name, while plugins receive the current name of its interface.
+// A device keeps its published name, whereas plugins are passed the current name of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
@@ -73,7 +73,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	}
 }
 
-// A shared physical function gets virtual functions while it is in use: they share its link.
+// Virtual functions are created on a shared physical function while it is in use, and share its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 2),
@@ -93,8 +93,8 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 	}
 }
 
-// Once the API server has returned a slice without counters, no slice has counters, regardless of what another API
-// server reports, and the slices are written.
+// Once an API server has returned a slice without counters, no slice is published with counters, regardless of what
+// another API server reports, and the slices are still written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -134,7 +134,7 @@ func TestLostCarriersAreRemembered(t *testing.T) {
 	newTestMachine(f, m.host).expect(t, "ens0:no-carrier")
 }
 
-// A virtual function whose physical function is in a pod still exists.
+// A virtual function is not considered gone while its physical function is in a pod.
 func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -157,7 +157,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	}
 }
 
-// A new NIC is not mistaken for the device whose interface name it takes over.
+// A new NIC is not mistaken for the device that previously had its interface name.
 func TestKeptNamesAreNotTaken(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
@@ -186,7 +186,8 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	}
 }
 
-// Pod links appear and disappear without causing a write to the journal. A name that has not settled is checked again.
+// Pod links appear and disappear without causing a write to the journal. A name that has not settled yet is checked
+// again later.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
@@ -211,7 +212,7 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 	}
 }
 
-// While the devices are unknown, readiness reports the reason.
+// As long as the devices are unknown, Readiness returns the reason.
 func TestDevicesThatAreNotKnown(t *testing.T) {
 	m := newTestMachine(newFixture(t), discoverytest.Machine(1, 0))
 	for failure, want := range map[string]string{"": "not known yet: the driver is starting",

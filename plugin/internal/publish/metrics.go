@@ -8,7 +8,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The sources of problems.
+// These are the possible sources of problems.
 const (
 	fromDiscovery = "discovery"
 	fromPolicies  = "policies"
@@ -16,7 +16,7 @@ const (
 	fromServer    = "apiserver"
 )
 
-// Metrics counts discovered, decided and published devices.
+// Metrics contains the metrics about discovered and published devices and policy decisions.
 type Metrics struct {
 	devices   *prometheus.GaugeVec
 	published *prometheus.GaugeVec

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 )
 
-// ReadHost reads the devices of this machine, and their attributes from the files in a directory.
+// ReadHost reads the devices of this machine from the kernel and their attributes from the files in a directory.
 func ReadHost(
 	sources discovery.Sources, directory *nodeattributes.Directory,
 ) func(context.Context, []netip.Addr) (discovery.Facts, error) {
@@ -51,11 +51,11 @@ func Binaries(dirs []string) (sets.Set[string], error) {
 	return found, nil
 }
 
-// NodeAddresses returns the addresses of the node in the cluster.
+// NodeAddresses returns the IP addresses listed in the Node object.
 func NodeAddresses(node *corev1.Node) []netip.Addr {
 	var found []netip.Addr
 	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // otherwise it is a name
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // otherwise it is a host name
 			found = append(found, parsed.Unmap())
 		}
 	}

@@ -19,10 +19,10 @@ import (
 // offers contains the devices that can currently be allocated to claims. It is safe for concurrent use.
 type offers struct {
 	mu sync.Mutex
-	// entries contains only the taints from each Spec, since the rest of the Specs would account for half of the
-	// driver's memory. The map is nil until the devices are known.
+	// entries maps IDs to entries, in which each Spec contains only the taints, since the rest of the Specs would
+	// account for half of the driver's memory. The map is nil until the devices are known.
 	entries map[draslices.EntryID]draslices.Entry
-	failure error // the reason why the devices are unknown
+	failure error // why the devices are unknown
 }
 
 func (o *offers) set(computed []draslices.Entry) {
@@ -67,7 +67,7 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no "+
 			"longer exists; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
-	if entry.Withdrawn { // its taint has no effect on pods that tolerate it
+	if entry.Withdrawn { // its taint does not keep out pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
 			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)
@@ -83,8 +83,8 @@ func (o *offers) list() []draslices.Entry {
 	})
 }
 
-// digestOf returns a digest of the resources. It encodes them slice by slice, since the encoder keeps a buffer as large
-// as the largest value.
+// digestOf returns a digest of the resources. It encodes them slice by slice, since the encoder keeps a buffer that is
+// as large as the largest encoded value.
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash)

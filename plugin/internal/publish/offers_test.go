@@ -10,8 +10,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// From the first computation on, a device can be allocated until a computation no longer contains it, even if other
-// computations fail.
+// Once a computation has succeeded, its devices can be allocated until a later result no longer contains them, even if
+// computations fail in between.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	var o offers
@@ -41,5 +41,5 @@ func TestOffers(t *testing.T) {
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
 	expect("is no longer offered")
 	o.set(nil)
-	expect("is no longer offered") // an empty list of devices counts as known
+	expect("is no longer offered") // an empty list of devices is a known list
 }

@@ -20,8 +20,7 @@ import (
 
 type finding struct {
 	nodestate.Problem // Policy is empty if the problem concerns the node
-	// general is true for a fault in the policy itself, which is reported once by the controller rather than by every
-	// node.
+	// general is true if the policy itself is at fault, which the controller reports once, rather than every node.
 	general bool
 }
 
@@ -46,11 +45,12 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	return found
 }
 
-// maxEvents limits the events for one computation, since a policy may be wrong for a thousand devices. The log contains
-// all problems.
+// maxEvents limits the number of events for one computation, since a single mistake in a policy may affect a thousand
+// devices. The log contains all problems.
 const maxEvents = 10
 
-// reportProblems logs new problems, sends events about them to the policy or the node, and counts all problems.
+// reportProblems logs new problems, creates events for them on the policy or the node, and updates the count of all
+// problems.
 func (p *Publisher) reportProblems(
 	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
 ) {
@@ -67,7 +67,7 @@ func (p *Publisher) reportProblems(
 		}
 		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.Source, "problem",
 			problem.Text)
-		if problem.general || problem.Remark { // no event: no specific device is withheld
+		if problem.general || problem.Remark { // no event, because no specific device is withheld
 			continue
 		}
 		if events++; events > maxEvents {
@@ -93,11 +93,11 @@ func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 				Name: policy.Name, UID: policy.UID}
 		}
 	}
-	name := p.NodeName // in events about a node, the kubelet and kubectl describe use its name as the UID
+	name := p.NodeName // in events for a node, the kubelet and kubectl describe use the node's name as the UID
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
-// logDecision logs, for each device, why it is offered or hidden, if this has changed.
+// logDecision logs why each device is offered or hidden, if the reason has changed.
 func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) {
 	logger := klog.FromContext(ctx).V(telemetry.LevelDecisions)
 	if !logger.Enabled() {

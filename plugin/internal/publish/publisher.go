@@ -30,26 +30,26 @@ import (
 )
 
 const (
-	// scanPeriod is the interval at which the host is read even without changes.
+	// scanPeriod is the interval at which the host is scanned even if no changes are reported.
 	scanPeriod = time.Minute
 	// refreshRetry is the delay before a failed computation is retried.
 	refreshRetry = 5 * time.Second
-	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
-	// after another, the memory would be needed again immediately. If the memory were never returned explicitly, Go's
+	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods are starting
+	// one after another, the memory would be needed again immediately. If it were never returned explicitly, the Go
 	// runtime would keep most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is the time without a scan of the host after which the driver is considered hung.
 	refreshLimit = 5 * time.Minute
-	// pauseFactor is the ratio between the pause after a scan and the duration of the scan. Changes to pods and
-	// links trigger scans, and policies make them expensive; the factor limits scans to about a tenth of a CPU.
+	// pauseFactor is the ratio between the pause after a scan and the duration of the scan. Changes to pods and links
+	// trigger scans, and policies can make scans expensive; the factor limits them to about a tenth of a CPU.
 	pauseFactor = 10
 	// shortestPause is the minimum time between a trigger and the scan: once its claim is prepared, a starting pod
-	// causes several bursts of changes, and reading the host in that phase takes CPU time away from the pod's startup.
+	// causes several bursts of changes, and a scan during that phase would take CPU time away from the pod's startup.
 	shortestPause = 500 * time.Millisecond
 	// startsLimit limits the additional delay while claims are being prepared and released.
 	startsLimit = 2 * time.Second
-	// longestPause limits the pause: if the machine was suspended during a scan, the pause must not hide devices for
-	// long.
+	// longestPause limits the pause: if the machine was suspended during a scan, the scan seems to have taken very
+	// long, but the resulting pause must not hide new devices for long.
 	longestPause = time.Minute
 )
 
@@ -71,41 +71,42 @@ type Cluster interface {
 
 // Config contains the dependencies and settings of a publisher.
 type Config struct {
-	// NodeName is the name of the node. BootID identifies its current boot: device names are valid for only one boot.
+	// NodeName is the name of the node. BootID identifies the node's current boot, since device names are valid for
+	// only one boot.
 	NodeName, BootID string
 	Cluster          Cluster
 	Claims           *claims.Store
-	// Client is used to detect the features of the API server.
+	// Client is used to detect which features the API server supports.
 	Client kubernetes.Interface
 	// ListAttributes and CompatibilityGroups enable optional features.
 	ListAttributes, CompatibilityGroups bool
 	// DB stores device names, link speeds and lost carriers. If it is nil, they are lost when the process exits.
 	DB *journal.DB
-	// Read reads the devices of the node, given the node's addresses in the cluster; Events reports when to read again.
+	// Read reads the node's devices, given the node's addresses in the cluster; Events reports when to read them again.
 	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
 	Events discovery.Events
-	// CNIDirs are the directories in which CNI plugins are looked up.
+	// CNIDirs are the directories that are searched for CNI plugins.
 	CNIDirs []string
-	// MissingLinkTypes returns the given link types that the kernel cannot create. If the function is nil, all types
-	// are available.
+	// MissingLinkTypes returns those of the given link types that the kernel does not support. If the function is nil,
+	// all link types are considered available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool
 	// MayBeInPod reports whether a device that a claim holds but that is not on the host may be in a pod.
 	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
-	// HealthChanged is called when the health of a device has changed.
+	// HealthChanged is called when the health of any device may have changed.
 	HealthChanged func()
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats
-	// FreeMemory returns to the kernel the memory that the last computation used. It is called when nothing has changed
+	// FreeMemory returns the memory used by the last computation to the kernel. It is called once nothing has changed
 	// for [freeMemoryAfter].
 	FreeMemory func()
 	Clock      clock.Clock
 }
 
-// Publisher keeps the node's ResourceSlices in line with the facts and the policies. It recomputes them after each
-// reading of the host.
+// Publisher keeps the node's ResourceSlices in sync with the facts and the policies. It recomputes them after each scan
+// of the host.
 type Publisher struct {
 	Config
 	resolver policy.Resolver
@@ -114,7 +115,7 @@ type Publisher struct {
 	// carriers tracks the links that have lost their carrier.
 	carriers *carrierTracker
 	period   time.Duration // interval between scans
-	// logged contains the last message about each device at the log level for decisions.
+	// logged contains the last message that was logged about each device at the log level for decisions.
 	logged map[string]string
 
 	offers         offers
@@ -147,9 +148,9 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 // Trigger requests a new computation.
 func (p *Publisher) Trigger() { request(p.triggers) }
 
-// TriggerSoon requests a computation that is not delayed in proportion to the duration of the last scan. It is for
-// changes by administrators, for example to policies or node labels, which may withdraw devices and do not occur with
-// every pod.
+// TriggerSoon requests a computation that is not delayed in proportion to the duration of the last scan. It is intended
+// for changes made by administrators, for example to policies or node labels, which may withdraw devices and do not
+// occur for every pod.
 func (p *Publisher) TriggerSoon() { request(p.soon) }
 
 func request(requests chan<- struct{}) {
@@ -159,7 +160,7 @@ func request(requests chan<- struct{}) {
 	}
 }
 
-// Watch returns a channel that receives a value when the devices should be read again.
+// Watch returns a channel that receives a value whenever the devices should be read again.
 func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return discovery.Watch(ctx, p.Events, p.period)
 }
@@ -175,15 +176,15 @@ func (p *Publisher) Settle(
 		return err
 	}
 	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
-		return nil //nolint:nilerr // ctx has ended
+		return nil //nolint:nilerr // ctx is done
 	}
 	p.StartPublishing(publish)
 	p.TriggerSoon() // the slices still reflect the previous driver process and its policies
 	return nil
 }
 
-// Run computes the devices immediately, and shortly after every change, until ctx is done. It publishes them once
-// publishing has started.
+// Run computes the devices immediately and shortly after every change until ctx is done. It publishes them as soon as
+// publishing has been started.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	defer p.Heartbeats.End(loop)
@@ -206,8 +207,8 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause delays the next scan in proportion to the duration of the last one. It returns false when ctx is done. A
-// reading serves all requests that arrived before it started.
+// pause delays the next scan in proportion to the duration of the last one. It returns false if ctx is done. A scan
+// serves all requests that arrived before it started.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
 	long := p.Clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.Clock.Since(last), shortestPause))
 	defer long.Stop()
@@ -237,9 +238,9 @@ func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last tim
 	return true
 }
 
-// awaitStarts waits until no claim has been prepared or released for [shortestPause], but at most [startsLimit]: a
-// reading delays the pods that are starting, because both need the kernel's lock for link changes. It returns false when
-// ctx is done.
+// awaitStarts waits until no claim has been prepared or released for [shortestPause], but for no longer than
+// [startsLimit]: a scan delays pods that are starting, because both need the kernel's lock for link changes. It returns
+// false when ctx is done.
 func (p *Publisher) awaitStarts(ctx context.Context) bool {
 	limit := p.Clock.NewTimer(startsLimit)
 	defer limit.Stop()
@@ -265,7 +266,7 @@ func (p *Publisher) awaitStarts(ctx context.Context) bool {
 	}
 }
 
-// wait waits for a reason to compute the devices again. It returns false when ctx is done.
+// wait waits for a reason to compute the devices again. It returns false if ctx is done.
 func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
 	quiet := time.After(freeMemoryAfter)
 	for {
@@ -285,7 +286,7 @@ func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-c
 	}
 }
 
-// soonest returns the shorter of two waits; 0 means no wait.
+// soonest returns the shorter of two delays; 0 means that nothing is pending.
 func soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return a + b
@@ -295,8 +296,9 @@ func soonest(a, b time.Duration) time.Duration {
 
 // Refresh reads the host, computes the slices and publishes them if they have changed.
 //
-// Operations that can fail come first, and the slices are computed without I/O. If any error occurs, the published
-// slices stay unchanged: slices based on an incomplete scan would withdraw existing devices from the scheduler.
+// It performs all operations that can fail first and then computes the slices without I/O. If any error occurs, the
+// published slices stay unchanged: slices based on an incomplete scan would withdraw existing devices from the
+// scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.Metrics.refreshes, time.Since(start), err) }()
@@ -337,9 +339,9 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// findUnusable returns the installed CNI plugins that a policy uses but that cannot work on this node, each with the
-// reason. It checks only plugins for which devices would be offered: querying the kernel for a link type loads the
-// type's module, and some modules create links when they are loaded.
+// findUnusable returns, for each installed CNI plugin that a policy uses but that cannot work on this node, the reason.
+// It checks only plugins for which devices would be offered: querying the kernel for a link type loads the module for
+// that type, and some modules create links when they are loaded.
 func (p *Publisher) findUnusable(
 	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
 ) map[string]string {
@@ -351,7 +353,8 @@ func (p *Publisher) findUnusable(
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
 	if err != nil {
-		// Assume that the plugins have all link types that they need: withdrawing the node's devices would be worse.
+		// Assume that all link types that the plugins need are available, since withdrawing the node's devices would be
+		// worse.
 		klog.FromContext(ctx).Error(err, "Cannot query the link types of the kernel; assuming that all are available")
 	}
 	p.mu.Lock()
@@ -360,16 +363,15 @@ func (p *Publisher) findUnusable(
 	return unusable
 }
 
-// UnusableCNIs returns the installed CNI plugins that a policy uses but that cannot work on the node, each with the
-// reason.
+// UnusableCNIs returns, for each installed CNI plugin that a policy uses but that cannot work on the node, the reason.
 func (p *Publisher) UnusableCNIs() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.unusable)
 }
 
-// facts reads the host. Devices that claims hold exclusively keep the facts from the time when their claim was
-// prepared, because discovery cannot see them in a pod.
+// facts reads the host. Devices that claims hold exclusively keep the facts from when the claim was prepared, because
+// discovery cannot see devices in pods.
 func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
@@ -413,8 +415,8 @@ func (p *Publisher) IsGone(device discovery.Device) bool {
 // HandleError handles errors that occur when slices are written.
 func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
-	// The slices exist, but without the dropped fields. Resetting the digest makes the next computation publish again,
-	// this time without the devices that need these fields.
+	// The slices have been written, but without the dropped fields. The digest is reset so that the next computation
+	// publishes again, this time without the devices that need these fields.
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
 		// Without the dropped fields, the published slices may no longer keep mutually exclusive devices apart.
 		p.server.dropped(dropped.DisabledFeatures())
@@ -425,14 +427,14 @@ func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// StartPublishing sets the function that receives the resources.
+// StartPublishing sets the function to which the resources are passed from now on.
 func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish = publish
 }
 
-// handOn makes the entries available to Prepare and publishes changes.
+// handOn makes the entries available to Prepare and publishes the resources if they have changed.
 //
 // Prepare gets the entries first: the scheduler may allocate a device as soon as its slice is written, and the kubelet
 // prepares the claim a moment later.
@@ -453,8 +455,8 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
-	// The digest is recorded only after success. After an error, the next computation publishes again even without
-	// changes.
+	// Record the digest only after success, so that after an error, the next computation publishes again even if
+	// nothing has changed.
 	p.Metrics.changes.Inc()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -468,7 +470,7 @@ func (p *Publisher) Offered() []draslices.Entry { return p.offers.list() }
 // Readiness returns the reason why the devices are still unknown, or nil if they are known.
 func (p *Publisher) Readiness() error { return p.offers.readiness() }
 
-// Resolve returns the record of an allocated device for its claim.
+// Resolve returns the record of an allocated device, for use in the record of its claim.
 func (p *Publisher) Resolve(
 	result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device, error) {

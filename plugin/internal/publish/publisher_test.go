@@ -42,8 +42,8 @@ func (n *noLinks) LinkList() ([]netlink.Link, error)                    { return
 func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return nil, n.err }
 func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
 
-// newTestPublisher returns a publisher for a host without links, with one claim that holds up0. Every published result
-// is appended to published.
+// newTestPublisher returns a publisher for a host without links and with one claim, which holds up0. Everything that
+// the publisher publishes is appended to published.
 func newTestPublisher(
 	f *fixture, links *noLinks, publishErr *error,
 ) (p *Publisher, published *[]resourceslice.DriverResources) {
@@ -85,7 +85,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	}
 }
 
-// A claim's share of a link's bandwidth does not change while the claim exists.
+// The bandwidth that a claim consumes from a link does not change while the claim exists.
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 	f := newFixture(t)
 	function := discovery.Device{
@@ -129,9 +129,9 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	}
 }
 
-// While the kernel does not support the link types that a plugin needs, devices are not offered for that plugin. The
-// kernel is not queried for plugins that no policy on the node names or that are not installed, because the query loads
-// modules.
+// Devices are not offered for a plugin while the kernel does not support the link types that the plugin needs. Because
+// the query loads modules, the kernel is not queried for plugins that are not installed or that no policy for the node
+// names.
 func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
@@ -182,7 +182,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	}
 }
 
-// A device that cannot be read is not treated as gone.
+// If the host cannot be read, devices are not treated as gone.
 func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "up0")
@@ -198,8 +198,8 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Policies that select nodes cannot be resolved without the node's labels, because an exclude policy would not exclude
-// anything.
+// If the node's labels are unknown, the published slices stay unchanged: policies that select nodes cannot be resolved,
+// and an exclude policy would not exclude anything.
 func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
@@ -209,7 +209,8 @@ func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// testMachine publishes a machine with policies that expose every device. Its recording can be changed.
+// testMachine publishes the devices of a machine whose recording tests can change, with policies that expose every
+// device.
 type testMachine struct {
 	*Publisher
 	host      *discoverytest.Host
@@ -229,7 +230,7 @@ func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 	return m
 }
 
-// devices returns the names of the last published devices, with the values of their taints.
+// devices returns the names of the most recently published devices, each with the value of its taint.
 func (m *testMachine) devices() string {
 	var names []string
 	last := m.published[len(m.published)-1]
@@ -266,8 +267,9 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 		Devices: []claims.HeldDevice{held}}, unchanged))
 }
 
-// The number of virtual functions changes while one of them is allocated. Its device remains published, and is tainted
-// once the machine no longer has the function. The bandwidth counter that the device consumes also remains.
+// The number of virtual functions changes while one of them is allocated. The device of an allocated function remains
+// published and is tainted once the function no longer exists. The bandwidth counter that the device consumes also
+// remains.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -286,8 +288,8 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	}
 }
 
-// After its policy is deleted, an allocated device stays published until the claim is released, so that it is not
-// allocated again.
+// After its policy is deleted, an allocated device stays published until the claim is released, so that the scheduler
+// does not allocate it again.
 func TestWithdrawnPolicies(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -295,12 +297,13 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
-	// The device can still be allocated to claims that tolerate every taint.
+	// The scheduler can still allocate the device to claims that tolerate every taint, but Resolve rejects such a
+	// claim.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
 	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
 		t.Errorf("error is %v", err)
 	}
-	// This is the expected state: the taint reports it, and no action is required.
+	// This is not a problem: the taint indicates the state, and no action is required.
 	for _, problem := range m.problems {
 		if strings.Contains(problem.Text, "ens0v0") {
 			t.Errorf("problem %q", problem.Text)
@@ -315,7 +318,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.Quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
-	// netdra only gets the taints, because the rest of the published form would take half of the driver's memory.
+	// Of each Spec, netdra gets only the taints, because the rest would take up half of the driver's memory.
 	for _, entry := range m.Offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
@@ -328,7 +331,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	}
 }
 
-// Without the features that keep devices apart, no device is published. This is reported once, as an event about the
+// Without the features that keep devices apart, no device is published. This is reported once, as an event for the
 // node.
 func TestMissingFeatures(t *testing.T) {
 	f := newFixture(t)
@@ -354,7 +357,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// A remark appears in netdra and in the log, but does not cause an event about missing devices.
+// A remark appears in the output of netdra and in the log, but does not cause an event about missing devices.
 func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -380,7 +383,7 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	}
 }
 
-// storm is a source of notifications that are sent by a test.
+// storm is an event source whose notifications are sent by tests.
 type storm struct{ changed func() }
 
 // Subscribe implements discovery.Events.
@@ -397,7 +400,7 @@ func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
-	m.Events, m.period, m.Clock = events, time.Minute, clock.RealClock{} // the bubbles' clock
+	m.Events, m.period, m.Clock = events, time.Minute, clock.RealClock{} // the clock of the synctest bubble
 	for _, test := range []struct {
 		name        string
 		change      func(i int, link *discovery.RecordedLink)
@@ -444,7 +447,7 @@ func TestStormsOfChanges(t *testing.T) {
 }
 
 // The first publication after a start replaces the slices from the previous driver process and its policies. It is not
-// delayed by the duration of the first scan.
+// delayed in proportion to the duration of the first scan.
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -463,8 +466,8 @@ func TestFirstPublicationIsSoon(t *testing.T) {
 	})
 }
 
-// Readings use at most a tenth of a CPU, regardless of what triggers them, and requests that arrive in the meantime are
-// served.
+// Scans use at most a tenth of a CPU, regardless of what triggers them, and requests that arrive during a scan or a
+// pause are still served.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
 		"quick":     {reading: time.Millisecond, pause: shortestPause},

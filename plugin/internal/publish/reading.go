@@ -8,7 +8,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// reading is the state of the host, together with the claims before and after it was read. Reading takes a while, and
+// reading is the state of the host, together with the claims before and after the scan. A scan takes a while, and
 // claims are prepared and released in the meantime, so neither set of claims is sufficient on its own:
 //
 //   - A device whose claim was released during the scan may have been read on its way back to the host. Its previous
@@ -22,8 +22,8 @@ type reading struct {
 	after  claims.Snapshot
 }
 
-// merge adds claimed devices to the facts, in which devices have their remembered names. For a shared device that still
-// exists, the observed state takes precedence, because the device stays on the host.
+// merge adds claimed devices to the facts, in which devices already have their remembered names. For a shared device
+// that still exists, the observed state takes precedence, because the device stays on the host.
 func (r reading) merge(named discovery.Facts) discovery.Facts {
 	present := presentIn(r.seen)
 	isExclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
@@ -35,7 +35,7 @@ func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
 
-// holdings returns the devices that claims hold, or held before the scan, as they were published when the claims
+// holdings returns the devices that claims hold now or held before the scan, as they were published when the claims
 // were prepared.
 func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	held := map[draslices.EntryID]draslices.Holding{}

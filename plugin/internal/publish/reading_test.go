@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// holding returns claims with one device, whose link had the given speed when the claim was prepared.
+// holding returns a snapshot with one claim for one device, whose link had the given speed when the claim was prepared.
 func holding(name string, speed int, exclusive bool) claims.Snapshot {
 	return claims.Snapshot{{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
@@ -30,14 +30,14 @@ func seeing(names ...string) (facts discovery.Facts) {
 	return facts
 }
 
-// Claims are prepared and released while the host is being read. A device that was allocated before or after the
-// reading keeps its state from the claim, because the observed state may be incomplete. For a shared device that
+// Claims are prepared and released while the host is being scanned. For a device that was allocated before or after the
+// scan, the state in the claim takes precedence, because the observed state may be incomplete. For a shared device that
 // exists, the observed state is correct.
 func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		reading reading
 		want    string // observed devices have speed 1, devices from claims have 7 and 8
-		held    int64  // the bandwidth that is published as held
+		held    int64  // bandwidth that is published as held
 	}{
 		"not allocated": {reading{seen: seeing("up0")}, "up0:1", 0},
 		"held all the time": {reading{before: holding("up0", 7, true), after: holding("up0", 7, true)},
@@ -66,7 +66,7 @@ func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	}
 }
 
-// A device is gone if it was not found anywhere and cannot have been in a pod either before or after the scan.
+// A device is gone if it was not found and cannot have been in a pod either before or after the scan.
 func TestGoneDevicesOfAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bool // whether the device may be in a pod
@@ -94,8 +94,8 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 	}
 }
 
-// Records from an older driver lack the published state of the device. A record that contains it takes precedence,
-// regardless of which record is older.
+// Records from an older driver do not contain the published state of the device. A record that does takes precedence,
+// regardless of which record is newer.
 func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	known := holding("up0", 7, true)
 	known[0].Devices[0].Persona = &policy.Persona{Policy: "p"}

@@ -7,14 +7,15 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// taintKey is the key of the taint on devices that currently must not be allocated. The value is the reason.
+// taintKey is the key of the taint on devices that must not be allocated at the moment. The taint's value is the
+// reason.
 const taintKey = v1alpha1.DriverName + "/unavailable"
 
-// The values of the taint.
+// These are the values of the taint.
 const (
 	// taintGone: a claim holds the device, but it no longer exists on the machine.
 	taintGone = "gone"
-	// taintWithdrawn: a claim holds the device, but no policy exposes it in this way anymore.
+	// taintWithdrawn: a claim holds the device, but no policy exposes the device in this form anymore.
 	taintWithdrawn = "withdrawn"
 	// taintQuarantined: the device could not be cleaned up after an earlier pod.
 	taintQuarantined = "quarantined"
@@ -22,8 +23,8 @@ const (
 	taintNoCarrier = "no-carrier"
 )
 
-// taintsOf returns the taint of a device. There is at most one, since a single taint is enough to keep pods off the
-// device; if there are several reasons, the taint has the reason that lasts longest.
+// taintsOf returns the device's taint, if any. There is at most one, since a single taint is enough to keep pods off
+// the device; if there are several reasons, the taint's value is the reason that lasts longest.
 func (p *Publisher) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {

@@ -11,7 +11,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Topologies can use attributes of every type that a policy can assign; attributes in other domains have a prefix.
+// Topologies can use attributes of every type that a policy can assign; the names of attributes in other domains have a
+// prefix.
 func TestAttributesForTemplates(t *testing.T) {
 	got := plainAttributes(map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"dra.networking/plane":    {StringValue: new("a")},
