@@ -32,5 +32,5 @@ func (n nriLogger) Infof(_ context.Context, format string, args ...any) {
 func (n nriLogger) Warnf(_ context.Context, format string, args ...any) { n.log(2, format, args) }
 
 // Errorf implements log.Logger. It does not log at error level, since the driver itself decides whether an
-// administrator must act: it detects the end of a connection and reconnects.
+// administrator must act: it notices when a connection ends and reconnects.
 func (n nriLogger) Errorf(_ context.Context, format string, args ...any) { n.log(2, format, args) }

@@ -22,14 +22,14 @@ import (
 )
 
 // The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. However, if such a
-// pod gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
+// pod gets a new sandbox, its claims must be prepared again, which the kubelet does not request.
 
-// lostLimit limits the duration of one search for claims whose records were lost with the journal: the search runs
-// within a sweep, and the next sweep is due after 30 s.
+// lostLimit limits the duration of a single search for claims whose records were lost with the journal: the search is
+// part of a sweep, and the next sweep is due after 30 s.
 const lostLimit = 20 * time.Second
 
-// recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. It leaves a
-// claim unchanged if its gate shows that the claim is still attached.
+// recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. It does not
+// touch a claim whose gate shows that the claim is still attached.
 //
 // It uses the same code path as a call from the kubelet, with the same checks and locks. A pod stays in the list until
 // its claims are prepared.
@@ -50,7 +50,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			logger.Error(err, "Cannot prepare claims of the lost journal", "pod", podOf(pod).String())
 			continue
 		}
-		// This also covers pods whose claims were prepared for another pod, or by an attempt that failed later.
+		// This also handles pods whose claims were prepared for another pod or in an attempt that failed later.
 		if _, unclaimed := d.nri.unclaimed.LoadAndDelete(pod.GetId()); unclaimed && !d.nri.isAttachedUnrecorded(pod) {
 			d.Sandboxes.ExpectAlso(pod.GetId())
 			d.Sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.now().busy[pod.GetId()]) })
@@ -58,7 +58,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	}
 }
 
-// unclaimedSandboxes returns the sandboxes whose pods have no claims known to the driver, sorted by ID.
+// unclaimedSandboxes returns, sorted by ID, the sandboxes whose pods have no claims known to the driver.
 func (n *nriPlugin) unclaimedSandboxes() (pods []*api.PodSandbox) {
 	n.unclaimed.Range(func(_, pod any) bool {
 		pods = append(pods, pod.(*api.PodSandbox))
@@ -77,14 +77,14 @@ func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	})
 }
 
-// lostClaims returns the claims of a pod that have devices from this driver but no record. It omits claims whose
-// devices other components attach: the pod already has these devices or gets them from those components, and the
-// baselines cannot be recorded while the devices are in the pod.
+// lostClaims returns a pod's claims that have devices from this driver but no record. It omits claims whose devices are
+// attached by other components: the pod already has these devices or will get them from those components, and their
+// baselines cannot be recorded while they are in the pod.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
 	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
-		return nil, nil //nolint:nilerr // the sandbox has terminated or is about to
+		return nil, nil //nolint:nilerr // the sandbox has terminated or is about to terminate
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {

@@ -20,7 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// withoutJournal returns a driver that lost its journal while a pod had a claim. Pod and claim exist in the cluster.
+// withoutJournal returns a driver that lost its journal while a pod was using a claim. Both the pod and the claim exist
+// in the cluster.
 func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	f = newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
@@ -31,7 +32,7 @@ func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	return f, f.recovering(claim)
 }
 
-// recovering creates the input for [fixture.recover] and counts the claims that are prepared again.
+// recovering sets up the input for [fixture.recover] and returns the counter of claims that are prepared again.
 func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
 	f.client = fake.NewClientset()
 	for _, claim := range claims {
@@ -40,7 +41,7 @@ func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
 	return new(int)
 }
 
-// recover looks for lost claims, as the driver does periodically.
+// recover searches for lost claims, which the driver does periodically.
 func (f *fixture) recover(count *int) {
 	f.Helper()
 	d := f.driver()
@@ -63,7 +64,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f.ends("a-0")
 	f.runs("a-1")
 	f.start("boot-1")
-	f.node.AddHostLink("up0") // the kernel returns hardware to the host when the namespace is destroyed
+	f.node.AddHostLink("up0") // when the namespace is destroyed, the kernel returns hardware to the host
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {

@@ -34,25 +34,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// metadataVersions returns the API versions in which each file repeats its content, newest first. A reader uses the
-// first version that it supports: KubeVirt 1.9 supports only v1alpha1.
+// metadataVersions returns, newest first, the API versions in which each file repeats its content. Readers use the
+// first version that they support; for example, KubeVirt 1.9 supports only v1alpha1.
 func metadataVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
 
 // metadataFiles makes the kubeletplugin library write files in the same way as the driver. By default, the library
-// waits for the disk twice for each file, and each request in a claim has two files, one of which is rewritten in
-// RunPodSandbox. The files need not be durable, since their content is valid only during the current boot: after a
-// boot, the kubelet prepares all claims again, which rewrites all files.
+// waits for the disk twice for each file, and each request in a claim has two files, one of which is rewritten during
+// RunPodSandbox. The files do not have to be durable, since their content is valid only during the current boot: after
+// a reboot, the kubelet prepares all claims again, which rewrites all files.
 func metadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{
 		WriteFile: func(path string, data []byte, _ os.FileMode) error { return nodeapi.WriteFile(path, data) },
 	}
 }
 
-// metadataOf returns the metadata about a device for the containers that use a claim (KEP-5304): the attributes of the
-// device and, if the claim belongs to a single pod, the attached interface. A container sees the file as it was when
-// the container was created.
+// metadataOf returns the metadata about a claim's device for the containers that use the claim (KEP-5304): the device's
+// attributes and, if the claim belongs to a single pod, the attached interface. A container sees the file in the
+// version that existed when the container was created.
 func metadataOf(
 	record *claims.Record, held *claims.HeldDevice, steps []executor.StepRecord,
 ) *kubeletplugin.DeviceMetadata {
@@ -71,8 +71,8 @@ func metadataOf(
 	return metadata
 }
 
-// addVerbs adds the addressing information of the RDMA device, with the GID of the pod's interface if there is one.
-// Attributes beyond the API's limit are dropped.
+// addVerbs adds the addressing information of the RDMA device, including the GID for the pod's interface if there is
+// one. It drops attributes that exceed the API's limit.
 func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	if verbs == nil || len(verbs.Devices) == 0 {
 		return
@@ -109,7 +109,7 @@ func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	}
 }
 
-// describe completes the metadata files of newly attached claims. Errors are only logged, since incomplete files do not
+// describe completes the metadata files of newly attached claims. It only logs errors, since incomplete files do not
 // prevent containers from starting.
 func (d *Driver) describe(ctx context.Context, records []claims.Record) (complete bool) {
 	d.mu.Lock()
@@ -143,9 +143,9 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 
 const repairLimit = 20 * time.Second
 
-// repairMetadata rewrites CDI specs with the metadata of prepared claims if they were removed: the kubelet passes the
-// names of CDI devices to the runtime, which rejects unknown names. repairMetadata also removes the specs of unknown
-// claims, which are left behind if an earlier driver process released a claim without removing its specs.
+// repairMetadata rewrites the CDI specs for the metadata of prepared claims if the specs have been removed: the kubelet
+// passes the names of CDI devices to the runtime, which rejects unknown names. repairMetadata also removes the specs of
+// unknown claims, which are left over if an earlier driver process released a claim without removing its specs.
 func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
@@ -177,8 +177,9 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// lacksMetadata reports whether a file that the kubeletplugin library wrote when the claim was prepared is missing or
-// damaged. For each request, the library writes a CDI spec and the file that the spec mounts into containers.
+// lacksMetadata reports whether any of the files that the kubeletplugin library wrote when the claim was prepared is
+// missing or damaged. For each request, the library writes a CDI spec and the file that the spec mounts into
+// containers.
 func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
@@ -197,8 +198,8 @@ func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	return false
 }
 
-// readsAsJSON reports whether a file consists of one or more JSON values, and decodes the first of them. A power loss
-// can leave an empty file.
+// readsAsJSON reports whether a file consists of one or more JSON values, and decodes the first value into first. A
+// power loss can leave behind an empty file.
 func readsAsJSON(path string, first any) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -215,7 +216,7 @@ func readsAsJSON(path string, first any) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// prepareAgain calls this driver's Prepare in the same way as the kubelet does: Prepare is idempotent, and the library
+// prepareAgain calls this driver's Prepare in the same way as the kubelet: Prepare is idempotent, and the library
 // rewrites its files.
 func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
 	if len(claims) == 0 || !d.nri.runtime.isConnected() {

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// metrics contains the metrics of the driver. Their names are part of the driver's interface.
+// metrics contains the driver's metrics. Their names are part of the driver's public interface.
 type metrics struct {
 	registry    *prometheus.Registry
 	publish     *publish.Metrics
@@ -50,7 +50,7 @@ func newMetrics(version string) *metrics {
 	return m
 }
 
-// watch registers gauges that read the current state on each scrape.
+// watch registers the gauges whose values are read from the current state on each scrape.
 func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, runner *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
@@ -59,7 +59,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, runne
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
 			func() int { return sandboxes.Count() }},
-		// The other leftovers hold only names or addresses.
+		// Other leftovers hold only names or addresses, not devices.
 		"dra_network_quarantined": {"Devices in quarantine because their cleanup failed.", func() int {
 			return len(slices.DeleteFunc(runner.Leftovers(),
 				func(leftover executor.Leftover) bool { return leftover.Quarantines() == nil }))
@@ -70,7 +70,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, runne
 	}
 }
 
-// measuredCalls forwards records of CNI calls to a recorder, measures the calls, and logs each of them at level 6.
+// measuredCalls forwards the records of CNI calls to a recorder, updates the metrics, and logs each call at level 6.
 type measuredCalls struct {
 	executor.Recorder
 	metrics *metrics

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// The names and labels of metrics are an interface: changing them breaks users' dashboards.
+// The metrics' names and labels are a public interface: changing them breaks users' dashboards.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	machine := discoverytest.Machine(1, 2)

@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// reconnections counts the connections that the driver ends itself.
+// reconnections returns a function that returns the number of connections that the driver has ended itself.
 func (f *fixture) reconnections() func() int {
 	count := 0
 	f.nri.runtime.mu.Lock()
 	defer f.nri.runtime.mu.Unlock()
-	f.nri.runtime.end = func(reason error) { // called with the lock
+	f.nri.runtime.end = func(reason error) { // called with the lock held
 		if errors.Is(reason, errMissedSandbox) {
 			count++
 		}
@@ -32,14 +32,15 @@ func (f *fixture) reconnections() func() int {
 	}
 }
 
-// withSandbox adds the kubelet's report that a pod's sandbox exists.
+// withSandbox adds to the pod's status the condition with which the kubelet reports that the sandbox exists.
 func withSandbox(pod *corev1.Pod) *corev1.Pod {
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers,
 		Status: corev1.ConditionTrue})
 	return pod
 }
 
-// await runs awaitSandbox, and returns a function that lets time pass until it has returned.
+// await runs awaitSandbox in the background and returns a function that advances the clock until awaitSandbox has
+// returned.
 func (f *fixture) await(pod string) (returns func()) {
 	done := make(chan struct{})
 	go func() {
@@ -60,7 +61,7 @@ func (f *fixture) await(pod string) (returns func()) {
 	}
 }
 
-// Once the driver connects again, the runtime lists a sandbox that it had not reported.
+// The runtime has not reported a sandbox, but lists it once the driver has reconnected.
 func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(withSandbox(podObject("a", "claim-a")))
@@ -78,7 +79,8 @@ func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	}
 }
 
-// If the next connection's list also lacks the sandbox, the pod gets an event, and no further connection is ended.
+// If the sandbox is also missing from the next connection's list, an event is created for the pod, and no further
+// connection is ended.
 func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(withSandbox(podObject("a", "claim-a")))
@@ -103,8 +105,8 @@ func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	}
 }
 
-// A runtime that resolves CDI devices first does not call the driver for a container. The sandbox is attached without
-// that call, even though its claim was prepared after the sandbox was reported.
+// If the runtime resolves CDI devices first, it does not call the driver for a container. Even without that call, a
+// sandbox is attached if its claim was prepared after the sandbox had been reported.
 func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
@@ -120,7 +122,7 @@ func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	}
 }
 
-// Pods that have no claims, that terminate, or whose sandbox is attached do not make the driver end a connection.
+// The driver does not end a connection because of a pod that has no claims, is terminating, or has an attached sandbox.
 func TestSandboxesThatAreNotMissed(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -141,8 +143,8 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	}
 }
 
-// It is normal for a reported sandbox to end, even though its claims stay prepared for a moment. A pod whose sandbox
-// the kubelet has not created is not awaited.
+// It is normal that a reported sandbox ends while its claims are still prepared for a moment. The driver does not wait
+// for a sandbox that the kubelet has not created yet.
 func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
@@ -164,7 +166,7 @@ func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	}
 }
 
-// Without a connection there is nothing to end, and the driver ends at most one connection per minute.
+// If there is no connection, there is nothing to end. Otherwise, the driver ends at most one connection per minute.
 func TestConnectionsAreEndedSeldom(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
@@ -183,7 +185,7 @@ func TestConnectionsAreEndedSeldom(t *testing.T) {
 	}
 }
 
-// A stopped sandbox no longer counts as its pod's sandbox, whereas a later sandbox does.
+// A stopped sandbox is no longer considered its pod's sandbox, but a later sandbox is.
 func TestReportedSandboxes(t *testing.T) {
 	t.Parallel()
 	box := func(id string) *api.PodSandbox { return &api.PodSandbox{Id: id, Uid: strings.Split(id, "-")[0]} }
@@ -208,7 +210,7 @@ func TestReportedSandboxes(t *testing.T) {
 	}
 }
 
-// The driver reads the kubelet's report from the condition in the pod's status, once for each sandbox.
+// The kubelet's report that a sandbox exists is a condition in the pod's status. The cache keeps this condition.
 func TestKubeletReportsSandboxes(t *testing.T) {
 	t.Parallel()
 	pod := func(status corev1.ConditionStatus) *corev1.Pod {
@@ -230,8 +232,8 @@ func TestKubeletReportsSandboxes(t *testing.T) {
 	}
 }
 
-// Without CDI devices, the hook identifies the claim, and variables identify the claim's requests. A user can only set
-// variables.
+// If CDI devices are not reported, the hook identifies the claim, and environment variables identify the claim's
+// requests. Users can set variables, but not hooks.
 func TestPartsWithoutCDIDevices(t *testing.T) {
 	t.Parallel()
 	hook := func(args ...string) *api.Hook { return &api.Hook{Path: "/plugins/bin/dra-network-cni", Args: args} }

@@ -14,23 +14,23 @@ import (
 )
 
 type namespaces struct {
-	// procDir is the host's /proc; dir is where the runtime mounts namespaces.
+	// procDir is the path to the host's /proc; dir is the directory in which the runtime mounts namespaces.
 	procDir, dir string
 }
 
-// Remedies for a sandbox whose namespace cannot be found: if the sandbox's process has terminated, the namespace is
-// gone for good, but an unreadable file does not prove this.
+// These are the remedies for a sandbox whose namespace cannot be found: if the sandbox's process has terminated, the
+// namespace is gone for good, but an unreadable file does not prove that.
 const (
 	deletePod = "delete the pod"
 	checkProc = "check that the driver's container can read the host's /proc"
 )
 
-// pathOf returns the path of a sandbox's network namespace. It returns "" for a pod in the host's network namespace,
-// for which some runtimes report a path (CRI-O), and for a sandbox that has terminated.
+// pathOf returns the path to a sandbox's network namespace. It returns "" for a sandbox that has terminated and for a
+// pod in the host's network namespace, even if the runtime reports a path for it, as CRI-O does.
 //
-// If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after its restart, but has lost
-// the sandbox's specification, including its namespaces. The kubelet continues to start the containers. The namespace
-// can then be found only through the sandbox's process.
+// If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after restarting, but has lost
+// the sandbox's specification, including the namespaces. The kubelet goes on to start the containers. In this case, the
+// namespace can be found only through the sandbox's process.
 func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
@@ -57,8 +57,8 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	return path, nil
 }
 
-// pathOfProcess returns the path of the network namespace that a sandbox's process uses. If it returns an error, action
-// tells the user how to fix it.
+// pathOfProcess returns the path to the network namespace of a sandbox's process. If it returns an error, action tells
+// the user how to fix the problem.
 func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err error) {
 	process := filepath.Join(n.procDir, strconv.FormatUint(uint64(pod.GetPid()), 10))
 	cgroup, err := os.ReadFile(filepath.Join(process, "cgroup"))
@@ -68,8 +68,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	if err != nil {
 		return "", checkProc, err
 	}
-	// The kernel reuses the IDs of terminated processes. To detect this, compare the cgroup: its name includes the
-	// sandbox's ID, and the cgroup contains no processes of other pods.
+	// The kernel reuses the IDs of terminated processes. To detect this, check the process's cgroup: its name includes
+	// the sandbox's ID, and it contains no processes of other pods.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
 		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
@@ -80,8 +80,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	return path, checkProc, err
 }
 
-// path returns the path of a process's network namespace. It prefers the path at which the runtime has mounted the
-// namespace, which exists as long as the sandbox does.
+// path returns a path to a process's network namespace. It prefers the path at which the runtime has mounted the
+// namespace, because that path exists for as long as the sandbox.
 func (n namespaces) path(ofProcess string) (string, error) {
 	namespace, err := os.Stat(ofProcess)
 	if err != nil {
@@ -109,7 +109,8 @@ func isOfHost(namespace os.FileInfo) (bool, error) {
 	return err == nil && os.SameFile(ours, namespace), err
 }
 
-// isNamed reports whether the runtime still has the pinned network namespace mounted, so that its sandbox still exists.
+// isNamed reports whether the runtime still has the pinned network namespace mounted, which means that the sandbox
+// still exists.
 func (n namespaces) isNamed(pin string) bool {
 	path, err := n.path(pin)
 	return err != nil || path != pin // an unreadable path does not prove that the sandbox is gone

@@ -16,9 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// lostSandboxes creates /proc and the runtime's namespace directory after the runtime has lost the processes of
-// sandboxes: process 7 belongs to a-0, process 8 now belongs to another pod, and process 9 is in the host's network
-// namespace.
+// lostSandboxes creates /proc and the runtime's namespace directory in the state after the runtime has lost the
+// processes of sandboxes: process 7 belongs to a-0, process 8 now belongs to another pod, and process 9 is in the
+// host's network namespace.
 func lostSandboxes(t *testing.T) namespaces {
 	t.Helper()
 	n := namespaces{procDir: filepath.Join(t.TempDir(), "proc"), dir: t.TempDir()}
@@ -88,7 +88,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	}
 }
 
-// failures also passes failures to a function.
+// failures is an Observer that also passes failures to a function.
 type failures struct {
 	attach.Observer
 	note func(pod executor.Pod, records []claims.Record, err error)
@@ -99,8 +99,8 @@ func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err er
 	o.Observer.AttachFailed(pod, records, err, again)
 }
 
-// The runtime was killed in the middle of RunPodSandbox. The kubelet continues with the sandbox, so the driver must
-// either attach it or report why it cannot.
+// If the runtime is killed in the middle of RunPodSandbox, the kubelet nevertheless continues with the sandbox, so the
+// driver must either attach it or report why it cannot.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f := newFixture(t)
 	f.nri.Namespaces = lostSandboxes(t)

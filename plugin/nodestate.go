@@ -129,8 +129,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 }
 
 // isOrphaned reports whether a prepared claim is unused: none of its consumers exists, no sandbox uses it, and no pod
-// on the node names it. It checks all three sources, since each may be outdated. It returns false until the cache of
-// pods is filled.
+// on the node names it. It checks all three sources, since each of them may be outdated. It returns false until the pod
+// cache has synced.
 func (d *Driver) isOrphaned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.Cluster.podUIDIsGone(consumer.PodUID) {

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// configSource is the annotation in which the kubelet records where a pod came from.
+// configSource is the annotation in which the kubelet records the source of a pod.
 const configSource = "kubernetes.io/config.source"
 
 type nriConfig struct {
@@ -29,13 +29,13 @@ type nriConfig struct {
 	Namespaces namespaces
 }
 
-// nriPlugin implements the handlers for the container runtime. The runtime calls them under a node-wide lock, so for a
-// pod without claims, they only perform a map lookup.
+// nriPlugin implements the handlers that the container runtime calls. The runtime holds a node-wide lock during these
+// calls, so for a pod without claims, the handlers perform only a map lookup.
 type nriPlugin struct {
 	nriConfig
 	runtime runtimeView
-	// unclaimed contains the sandboxes, by ID, that the runtime has reported and whose pods have no claims known to the
-	// driver. Most pods use no claims at all.
+	// unclaimed contains, by ID, the sandboxes that the runtime has reported and whose pods have no claims known to the
+	// driver. Most pods do not use claims at all.
 	unclaimed sync.Map
 	reported  reportedSandboxes
 }
@@ -46,8 +46,8 @@ func namesClaim(container *api.Container) bool { return len(partsNamed(container
 
 // partsNamed returns the parts of claims that a container names. For such a container, the kubelet passes the CDI
 // devices of the claim's gate to the runtime. A runtime that does not report CDI devices to NRI plugins (CRI-O 1.37)
-// reports the hook and the variables that these devices add to the container. A user can set variables but not hooks,
-// so the variables only select parts of the claims that the hooks identify.
+// reports the hook and the variables that these devices add to the container. Users can set variables but not hooks, so
+// the variables only select parts of the claims that are identified by the hooks.
 func partsNamed(container *api.Container) []attach.Part {
 	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
@@ -70,8 +70,8 @@ func isRunning(container *api.Container) bool {
 }
 
 // attachAfterResync attaches the pods independently of each other: a pod may have to wait until an interrupted
-// attachment is rolled back, or until the API server returns its claims. busy contains the sandboxes with running
-// containers that name a claim.
+// attachment is rolled back, or until the API server returns its claims. busy contains the IDs of the sandboxes with
+// running containers that name a claim.
 func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bool) {
 	listed := map[string]bool{}
 	for _, pod := range pods {
@@ -109,8 +109,8 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 
 // attachLate retries until the pod is attached, has terminated, or turns out to need no attachment.
 //
-// It starts after all sandboxes in the runtime's list have been processed. It returns when the connection that listed
-// the sandbox ends, or as soon as the sandbox is stopped, which removes it from the expected sandboxes.
+// It is started after all sandboxes in the runtime's list have been processed. It returns when the connection on which
+// the sandbox was listed ends, or as soon as the sandbox is stopped and is therefore no longer expected.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	disconnected := n.runtime.now().connected
@@ -119,13 +119,13 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
-		// This also holds if its claims are unknown because the API server has not responded yet.
+		// This also applies if the pod's claims are unknown because the API server has not responded yet.
 		if _, ready, _ := n.Sandboxes.State(pod.GetId()); ready {
 			return
 		}
 		records, err := n.claimsOf(pod)
 		switch {
-		case err == nil && (len(records) == 0 || !n.Sandboxes.IsUnsynced(pod.GetId())): // or it was just stopped
+		case err == nil && (len(records) == 0 || !n.Sandboxes.IsUnsynced(pod.GetId())): // or it has just been stopped
 			return
 		case err == nil && busy && !n.Sandboxes.Knows(pod.GetId()): // otherwise it is being attached or detached
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it are already running, and the "+
@@ -157,11 +157,12 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 }
 
-// toldAttempt is the number of failed attempts after which the pod gets an event: the first attempts fail while an
-// earlier attachment is being rolled back.
+// toldAttempt is the number of failed attempts after which an event is created for the pod: the first attempts fail if
+// an earlier attachment is still being rolled back.
 const toldAttempt = 6
 
-// attachNow looks up the sandbox's namespace again: the process through which it was found may have terminated.
+// attachNow attaches a sandbox. It looks up the sandbox's namespace again, because the process through which the
+// namespace was found may have terminated.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err == nil && netns == "" {
@@ -180,7 +181,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	defer func() {
 		n.observe("RunPodSandbox", pod, n.Clock.Since(start), err)
 		if err != nil {
-			n.reported.remove(pod) // runtimes do not report the end of a sandbox that the driver rejected
+			n.reported.remove(pod) // runtimes do not report when a sandbox that the driver rejected ends
 		}
 		err = telemetry.WireError(err)
 	}()
@@ -210,8 +211,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	return nil
 }
 
-// StopPodSandbox detaches the sandbox and waits briefly for the result. The runtime does not call it for pods that are
-// older than the runtime's process.
+// StopPodSandbox detaches the sandbox and waits briefly for the result. The runtime does not call it for pods that were
+// started before the current runtime process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.Clock.Now()
 	defer func() { n.observe("StopPodSandbox", pod, n.Clock.Since(start), nil) }()
@@ -227,7 +228,8 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// RemovePodSandbox handles the removal of a sandbox, which the runtime may report after, before or instead of its stop.
+// RemovePodSandbox handles the removal of a sandbox, which the runtime may report after, before or instead of the stop
+// of the sandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.Delete(pod.GetId())
 	n.reported.remove(pod)
@@ -236,8 +238,8 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 }
 
 // CreateContainer holds back containers that the gate does not cover: containers that do not name the claim, and
-// containers in additional pods that share a claim. Containers that name claims get the limits set by the claims'
-// topologies.
+// containers in additional pods that share a claim. For containers that name claims, it sets the limits from the
+// claims' topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -257,8 +259,8 @@ func (n *nriPlugin) CreateContainer(
 // memlock is the name of the locked-memory limit (getrlimit(2)) in the OCI runtime specification.
 const memlock = "RLIMIT_MEMLOCK"
 
-// adjust returns the limits set by the claims that a container names, or nil if they set none. The runtime merges them
-// into the container's specification.
+// adjust returns the limits for a container that result from the claims that it names, or nil if there are none. The
+// runtime merges them into the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := partsNamed(container)
 	if len(named) == 0 {
@@ -282,7 +284,7 @@ func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.
 	return adjustment, nil
 }
 
-// observe measures and logs the response to the runtime.
+// observe logs the response to the runtime and updates the metrics.
 func (n *nriPlugin) observe(event string, pod *api.PodSandbox, duration time.Duration, err error) {
 	telemetry.Observe(n.Metrics.hooks, duration, err, event)
 	klog.FromContext(n.Work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
@@ -318,14 +320,14 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is being attached",
 			container.GetName(), podOf(pod), records[0].Claim)
 	}
-	if len(named) > 0 { // another pod with the claim has opened the gate
+	if len(named) > 0 { // the gate is open for another pod with the claim
 		return n.refuse(pod, container, named[0], "prepared for it on this node")
 	}
 	return nil
 }
 
-// checkGates returns an error if the hook would reject a container in an attached sandbox: crun does not include a
-// hook's reason in its error.
+// checkGates returns an error if the hook would reject a container in an attached sandbox. The check is necessary
+// because crun's error does not include the reason from the hook.
 func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, named []attach.Part) error {
 	for _, part := range named {
 		if !n.Sandboxes.Admits(part.ClaimUID, pod.GetId()) {
@@ -335,7 +337,7 @@ func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, na
 	return nil
 }
 
-// refuse reports to a pod that one of its containers names a claim in the wrong state.
+// refuse returns an error, and reports it for the pod, if a container names a claim that is not in the required state.
 func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part attach.Part, state string) error {
 	err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not %s; delete the pod, so that it "+
 		"is scheduled again", container.GetName(), podOf(pod), part.ClaimUID, state)
@@ -343,17 +345,17 @@ func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part a
 	return err
 }
 
-// attachMissed attaches, in the background, the claims of a sandbox that RunPodSandbox did not attach, for example
-// because they were not prepared at that time. If the attempts keep failing, the pod gets an event.
+// attachMissed attaches, in the background, claims that RunPodSandbox did not attach to a sandbox, for example because
+// they had not been prepared yet. If the attempts keep failing, an event is created for the pod.
 func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	if n.Sandboxes.ExpectAlso(pod.GetId()) {
 		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.now().busy[pod.GetId()]) })
 	}
 }
 
-// isToBeAttached reports whether a sandbox that existed before the driver process must be attached late: its pod has
-// prepared claims, and no running container names them. The runtime does not list containers whose creation was
-// rejected, so its list alone is not sufficient.
+// isToBeAttached reports whether a sandbox that existed before the driver process must be attached late, that is,
+// whether its pod has prepared claims and no running container names them. The runtime's list alone is not sufficient,
+// since it does not include containers whose creation was rejected.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
 	return !n.runtime.now().busy[pod.GetId()] && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }

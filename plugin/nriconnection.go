@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// nriIndex determines the order of NRI plugins. The driver runs late, so that a pod that another plugin rejects
-	// never reaches the hardware.
+	// nriIndex determines the order of NRI plugins. The driver runs late, so that a pod that is rejected by another
+	// plugin never reaches the hardware.
 	nriIndex = "90"
 	nriName  = "dra-network"
 	// nriConnectLimit is the maximum time for establishing a connection.
@@ -54,7 +54,7 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		case <-n.Clock.After(delay):
 		}
 	}
-	return nil //nolint:nilerr // the session ends because the driver is stopping
+	return nil //nolint:nilerr // the session ended because the driver is shutting down
 }
 
 // errHung makes the driver exit, since a hung stub requires a new process: if the runtime dies between the registration
@@ -76,7 +76,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The channel is buffered, so that the goroutine terminates even without a receiver.
+	// The channel is buffered, so that the goroutine can exit even if there is no receiver.
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.Clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
@@ -92,7 +92,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		select { // a late event must not follow the list of the next connection
+		select { // a late event must not be handled after the list from the next connection
 		case err := <-ended:
 			return errors.Join(context.Cause(ctx), err)
 		case <-n.Clock.After(nriRetryMax):
@@ -112,16 +112,16 @@ func (n *nriPlugin) setConnected(connected bool) {
 	}
 }
 
-// nriConnection implements the handlers of the stub for one connection.
+// nriConnection implements the stub's handlers for a single connection.
 type nriConnection struct {
 	*nriPlugin
 	configured func()
 
 	synchronizing sync.Mutex // held while the runtime's lists are processed
-	over          bool       // the connection has ended, and its lists are ignored
+	over          bool       // the connection has ended and its lists must be ignored
 }
 
-// end waits for a running Synchronize and rejects later ones.
+// end waits for a running Synchronize call and causes later calls to be rejected.
 func (c *nriConnection) end() {
 	c.synchronizing.Lock()
 	defer c.synchronizing.Unlock()
@@ -137,8 +137,8 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 }
 
 // Synchronize treats the runtime's lists as proof that the listed objects exist, but never as proof that other objects
-// do not exist. It compares the recorded sandboxes with the lists before containers may start in these sandboxes. Pods
-// that started while the driver was down are attached now, unless one of their running containers names a claim.
+// do not exist. It compares the recorded sandboxes with the lists before containers may start in those sandboxes. It
+// attaches pods that started while the driver was down, unless one of their running containers names a claim.
 //
 // It first records the containers that already exist, since CreateContainer needs them. Then it confirms known
 // sandboxes, which opens their gates. After that, the driver accepts calls from the kubelet again. Unknown sandboxes
@@ -178,8 +178,8 @@ func (c *nriConnection) Synchronize(
 }
 
 // sandboxesOf groups the sandboxes by whether their containers name claims; see runtimeView. A sandbox must be attached
-// if at least one of its containers names a claim and no such container is running. Containers of the sandbox that name
-// no claim also wait for the attachment.
+// if at least one of its containers names a claim but no such container is running. In this case, the sandbox's other
+// containers also wait for the attachment.
 func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
 	decided, busy = sets.New[string](), map[string]bool{}
 	waiting := sets.New[string]()
@@ -210,19 +210,19 @@ type runtimeView struct {
 }
 
 type runtimeState struct {
-	connected chan struct{} // closed when the connection ends; nil without a connection
-	timeout   time.Duration // for a request, as last reported by the runtime; 0 before the first connection
-	// end closes the connection for a reason. It is nil before the first connection. ended is the time at which the
-	// driver last called end.
+	connected chan struct{} // closed when the connection ends; nil if there is no connection
+	timeout   time.Duration // timeout for requests, as last reported by the runtime; 0 before the first connection
+	// end closes the connection and records the reason. It is nil before the first connection. ended is the time when
+	// the driver last called end.
 	end   context.CancelCauseFunc
 	ended time.Time
-	// decided contains the sandboxes that had containers without a claim when the connection began, except those that
-	// must still be attached (see [sandboxesOf]). Whether the driver must attach them was decided earlier, possibly by
-	// a driver process that could reach the API server.
+	// decided contains the sandboxes that had containers without a claim when the connection was established, except
+	// those that must still be attached (see [sandboxesOf]). For these sandboxes, it was decided earlier whether the
+	// driver must attach them, possibly by a driver process that could reach the API server.
 	decided sets.Set[string]
-	// busy contains the sandboxes that had running containers that name a claim when the connection began.
+	// busy contains the sandboxes that, when the connection was established, had running containers that name a claim.
 	busy map[string]bool
-	// missingFacts contains the facts that the driver needs and that the runtime does not report on this connection.
+	// missingFacts lists the facts that the driver needs but that the runtime does not report on this connection.
 	missingFacts []string
 }
 
@@ -235,7 +235,7 @@ func (v *runtimeView) now() runtimeState {
 // isConnected reports whether the runtime reports new pods to the driver.
 func (v *runtimeView) isConnected() bool { return v.now().connected != nil }
 
-// begin records the sandboxes that the runtime lists when a connection begins, as grouped by [sandboxesOf].
+// begin records the sandboxes that the runtime lists when a connection is established, as grouped by [sandboxesOf].
 func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,24 +260,25 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.timeout = timeout
 }
 
-// If a runtime creates a sandbox while the driver connects, the runtime may neither list nor report the sandbox (CRI-O
-// 1.37, which does not hold pods back during Synchronize). The driver would never attach such a sandbox. However, the
-// kubelet reports in the pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver
-// compares the two reports.
+// If a runtime creates a sandbox while the driver is connecting, it may neither list nor report the sandbox. This
+// happens with CRI-O 1.37, which does not hold back pods during Synchronize. The driver would never attach such a
+// sandbox. However, the kubelet reports in the pod's status that the sandbox exists (condition
+// PodReadyToStartContainers), so the driver compares the two reports.
 
 const (
-	// missedDelay is the interval at which the driver compares the two reports. Usually the runtime reports the sandbox
+	// missedDelay is the interval at which the driver compares the two reports. Usually, the runtime's report arrives
 	// first, since the kubelet waits for RunPodSandbox.
 	missedDelay = 3 * time.Second
-	// missedInterval is the minimum time between two connections that the driver itself ends, because all gates are
-	// closed while there is no connection.
+	// missedInterval is the minimum time between two occasions on which the driver itself ends a connection. There is a
+	// minimum because all gates are closed while there is no connection.
 	missedInterval = time.Minute
 )
 
-// errMissedSandbox is the reason for ending a connection so that the runtime lists its sandboxes again.
+// errMissedSandbox is the reason that is recorded when the driver ends a connection so that the runtime lists its
+// sandboxes again.
 var errMissedSandbox = errors.New("the runtime has not reported a sandbox that the kubelet has; requesting a new list")
 
-// reportedSandboxes contains the last sandbox of each pod that the runtime has listed or reported on the current
+// reportedSandboxes contains, for each pod, the latest sandbox that the runtime has listed or reported on the current
 // connection. It is safe for concurrent use.
 type reportedSandboxes struct {
 	mu    sync.Mutex
@@ -289,7 +290,7 @@ type reportedSandbox struct {
 	stopped bool
 }
 
-// replace forgets all sandboxes except those in the list of a new connection.
+// replace replaces all sandboxes with those in the list from a new connection.
 func (r *reportedSandboxes) replace(pods []*api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -326,14 +327,14 @@ func (r *reportedSandboxes) remove(pod *api.PodSandbox) {
 	}
 }
 
-// sandbox returns the sandbox of a pod. The PodSandbox in it is nil if the runtime has not reported one.
+// sandbox returns a pod's sandbox. The embedded PodSandbox is nil if the runtime has not reported one.
 func (r *reportedSandboxes) sandbox(podUID string) reportedSandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byPod[podUID]
 }
 
-// onSandbox calls created when the kubelet reports that the sandbox of a pod exists.
+// onSandbox calls created when the kubelet reports that a pod's sandbox exists.
 func (c *cluster) onSandbox(created func(executor.Pod)) error {
 	changed := func(before, after any) {
 		old, _ := before.(*corev1.Pod)
@@ -349,8 +350,8 @@ func (c *cluster) onSandbox(created func(executor.Pod)) error {
 
 func hasSandbox(pod *corev1.Pod) bool { return len(sandboxCondition(pod)) > 0 }
 
-// sandboxCondition returns the condition with which the kubelet reports that the sandbox of a pod exists, or nil if
-// there is none.
+// sandboxCondition returns the condition with which the kubelet reports that a pod's sandbox exists, or nil if there is
+// none.
 func sandboxCondition(pod *corev1.Pod) []corev1.PodCondition {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReadyToStartContainers && condition.Status == corev1.ConditionTrue {
@@ -365,12 +366,12 @@ func (n *nriPlugin) expectSandbox(pod executor.Pod) {
 }
 
 // awaitSandbox waits until the runtime has reported the sandbox that the kubelet created for a pod. If the runtime does
-// not report it, awaitSandbox requests a new list of sandboxes. If this list does not contain the sandbox either,
-// awaitSandbox reports the fault to the pod.
+// not report it, awaitSandbox requests a new list of sandboxes. If the new list does not contain the sandbox either,
+// awaitSandbox reports the fault as an event on the pod.
 //
-// A sandbox whose claims were not yet prepared when the sandbox was reported is attached as well. Usually, its
-// containers trigger this (see attachMissed), but a runtime that resolves CDI devices before it calls the driver
-// rejects the containers first.
+// awaitSandbox also attaches a sandbox whose claims had not been prepared yet when the sandbox was reported. Usually,
+// the sandbox's containers trigger this (see attachMissed), but a runtime that resolves CDI devices before it calls the
+// driver rejects the containers first.
 func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	begin, first := n.Clock.Now(), n.reported.sandbox(pod.UID)
 	for {
@@ -387,7 +388,7 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 		switch {
 		case len(records) == 0:
 			return
-		case sandbox.stopped && !first.stopped: // stopped normally; the next sandbox has its own wait
+		case sandbox.stopped && !first.stopped: // stopped normally; the next sandbox is awaited separately
 			return
 		case n.isRunning(sandbox):
 			if !n.Sandboxes.Knows(sandbox.GetId()) && !n.isAttachedUnrecorded(sandbox.PodSandbox) {
@@ -407,8 +408,8 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	}
 }
 
-// unattached returns the claims of a pod that have yet to be attached. It returns none if the pod is terminating or
-// gone, or if the kubelet has not reported a sandbox for it.
+// unattached returns a pod's claims that have yet to be attached. It returns none if the pod is terminating or gone, or
+// if the kubelet has not reported a sandbox for it.
 func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	cached := n.Cluster.cachedPod(pod.Namespace, pod.Name, pod.UID)
 	if cached == nil || isLeaving(cached) || !hasSandbox(cached) {
@@ -421,7 +422,7 @@ func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	return records
 }
 
-// isRunning reports whether the runtime has reported a sandbox that still has its network namespace.
+// isRunning reports whether the runtime has reported the sandbox and the sandbox's network namespace still exists.
 func (n *nriPlugin) isRunning(sandbox reportedSandbox) bool {
 	if sandbox.PodSandbox == nil || sandbox.stopped {
 		return false
@@ -430,15 +431,15 @@ func (n *nriPlugin) isRunning(sandbox reportedSandbox) bool {
 	return err == nil && netns != "" && n.Sandboxes.NamespaceExists(netns)
 }
 
-// reconnect ends the current connection, unless there is none, or the driver has recently ended one. It reports whether
-// it ended the connection.
+// reconnect ends the current connection, unless there is none or the driver has recently ended one, and reports whether
+// it did.
 func (v *runtimeView) reconnect(now time.Time, reason error) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.connected == nil || v.end == nil || !v.ended.IsZero() && now.Sub(v.ended) < missedInterval {
 		return false
 	}
-	close(v.connected) // close it now, so that callers wait for the list of the next connection
+	close(v.connected) // close it now, so that callers wait for the list from the next connection
 	v.connected, v.ended = nil, now
 	v.end(reason)
 	return true

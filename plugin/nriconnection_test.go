@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// A new connection replaces the sandbox lists from an earlier connection, but the end of a connection does not:
-// containers of decided sandboxes start while the driver is reconnecting.
+// The sandbox lists from a connection are kept when the connection ends and are replaced by those from the next
+// connection: containers in decided sandboxes can start while the driver is reconnecting.
 func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
@@ -40,8 +40,8 @@ func TestRuntimeView(t *testing.T) {
 	}
 }
 
-// Sandboxes whose containers name no claim are not held back. In a sandbox that must be attached, all containers wait.
-// A sandbox that runs without a record is not touched.
+// Sandboxes whose containers do not name a claim are not held back. In a sandbox that must be attached, all containers
+// wait. A sandbox that is running without a record is not touched.
 func TestSandboxesOfContainers(t *testing.T) {
 	t.Parallel()
 	container := func(sandbox string, state api.ContainerState, claims ...string) *api.Container {

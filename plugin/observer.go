@@ -36,8 +36,8 @@ func (r *reporter) AttachedLate(_ executor.Pod, records []claims.Record) {
 	r.driver.Health.Attached(records)
 }
 
-// InterfacesChanged implements Observer. It also triggers the publisher: a missing interface may mean that a device no
-// longer exists, or that an application has moved it elsewhere, which causes no event in the host's namespace.
+// InterfacesChanged implements Observer. It also triggers the publisher: if an interface is missing, the device may no
+// longer exist, or an application may have moved it elsewhere, which causes no event in the host's namespace.
 func (r *reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
 	for _, uid := range claimUIDs {
 		r.Changed(uid)

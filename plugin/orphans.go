@@ -20,9 +20,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists orphaned files. It reads the directories first and looks up the owners afterwards: files that are
-// created between these steps are not listed, and the owner of a listed file, if there is one, exists before the
-// lookup.
+// findOrphans returns the orphaned files. It reads the directories first and looks up the owners afterwards: this way,
+// files that are created between these steps are not listed, and if a listed file has an owner, the owner exists before
+// the lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -31,7 +31,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	problems = append(problems, err)
 	for _, entry := range pins {
-		// Check in this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
+		// Check in this order, because a sandbox's leftovers are recorded before the sandbox is forgotten.
 		if host.IsPinName(entry.Name()) && !d.Sandboxes.HasPin(entry.Name()) && !d.Sandboxes.KeepsLeftover(entry.Name()) &&
 			!d.Sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
@@ -44,7 +44,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	return slices.DeleteFunc(found, isGone), errors.Join(problems...)
 }
 
-// orphanSpecs lists the CDI specs of claims that are not prepared.
+// orphanSpecs returns the CDI specs of claims that are not prepared.
 func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	entries, err := os.ReadDir(d.config.CDIDir)
 	found := []nodestate.Orphan{}
@@ -59,7 +59,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	return found, nodeapi.IgnoreMissing(err)
 }
 
-// isGone reports whether a file has been removed by its owner since it was listed.
+// isGone reports whether the owner of a file has removed the file since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
@@ -71,7 +71,7 @@ func (d *Driver) isPrepared(claimUID string) bool {
 }
 
 // journalLost reports whether a journal was lost. In this case, pods with unknown claims may be running, and their
-// containers need the metadata of these claims when they restart.
+// containers will need the metadata of these claims if they restart.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return nodeapi.IgnoreMissing(err) != nil ||
@@ -79,7 +79,7 @@ func (d *Driver) journalLost() bool {
 }
 
 // removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all files
-// that it found; for those that it could not remove, Error contains the reason.
+// that it found; if a file could not be removed, its Error contains the reason.
 //
 // The files may have come into use since they were listed. Therefore, each component checks them again under its lock.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
@@ -99,7 +99,7 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 // that the file is an orphan, since the list may be minutes old.
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
-	case nodeapi.GateSpec: // kept if the claim has been attached since
+	case nodeapi.GateSpec: // kept if the claim has been attached in the meantime
 		return d.Sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
@@ -113,8 +113,8 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
-// removeMetadata removes a spec unless its claim has since been prepared. Prepare holds the lock until the claim is
-// recorded, and the spec is written after that.
+// removeMetadata removes a spec unless its claim has been prepared in the meantime. Prepare holds the lock until the
+// claim is recorded, and the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)
 	if err != nil {
@@ -128,8 +128,8 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 }
 
 // removeMetadataFile removes the file that a spec mounts into containers, and each parent directory that is empty
-// afterwards. The directory is named after the claim and may belong to a newer claim with the same name, which uses the
-// same file.
+// afterwards. The directory is named after the claim and may now belong to a newer claim with the same name, which uses
+// the same file.
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 	}
 	var content specs.Spec
 	if err := json.Unmarshal(data, &content); err != nil {
-		return nil //nolint:nilerr // it names no file
+		return nil //nolint:nilerr // the spec does not name a file
 	}
 	root := filepath.Join(d.config.PluginDir, metadataDir)
 	var problems []error
@@ -158,7 +158,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 	return errors.Join(problems...)
 }
 
-// metadataDir is the metadata directory within the plugin's directory
+// metadataDir is the name of the metadata directory in the plugin's directory
 // (k8s.io/dynamic-resource-allocation/kubeletplugin).
 const metadataDir = "dra-device-metadata"
 

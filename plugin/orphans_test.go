@@ -19,8 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// littered returns a node with a pod that has the claim claim-a, and with files for a claim and a sandbox that no
-// longer exist.
+// littered returns a node with a pod that uses claim-a and with files for a claim and a sandbox that no longer exist.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
 	f.crash()
@@ -66,7 +65,7 @@ func (f *fixture) exists(name string) bool {
 	return err == nil
 }
 
-// Files without an owner are found and removed, while all other files are kept.
+// Files without an owner are found and removed; all other files are kept.
 func TestOrphansIsRemoved(t *testing.T) {
 	f, d := littered(t)
 	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone",
@@ -102,7 +101,7 @@ func TestOrphansIsRemoved(t *testing.T) {
 	}
 }
 
-// Files that get an owner between the scan and the removal are kept.
+// Files that acquire an owner between the scan and the removal are kept.
 func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f, d := littered(t)
 	found, err := d.findOrphans()
@@ -126,7 +125,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	}
 }
 
-// The removal waits for a claim that is being prepared.
+// The removal waits while the claim is being prepared.
 func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f, d := littered(t)
 	unlock, err := f.dra.locks.Acquire(context.Background(), "gone")
@@ -145,7 +144,7 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	}
 }
 
-// After a journal has been lost, the metadata for containers in running pods is kept.
+// After the journal has been lost, the metadata for containers in running pods is kept.
 func TestOrphansAfterALostJournal(t *testing.T) {
 	f, d := littered(t)
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
@@ -157,7 +156,7 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 	}
 }
 
-// The pins of attachments that could not be rolled back are needed for the next attempt.
+// The pins of attachments that could not be rolled back are kept, since the next attempt needs them.
 func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
 	f.dra.Executor.Load(nil,

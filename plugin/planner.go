@@ -24,8 +24,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// compile builds the record of a claim: its consumers, its devices, and the plans for its topologies. It has no side
-// effects except sending events to pods.
+// compile builds a claim's record: the claim's consumers, its devices, and the plans for its topologies. It has no side
+// effects other than creating events for pods.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
 	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.Clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
@@ -68,9 +68,9 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 	return record, d.checkSelections(ctx, pods, record.Plans)
 }
 
-// takeBandwidth adds to a claim's record the bandwidth that the claim takes from links, and assigns this bandwidth, by
-// pool, to the claim's functions on these links: the first amount goes to the first function, in the order of the
-// requests. It returns an error if a link has more or fewer amounts than functions.
+// takeBandwidth adds the bandwidth that a claim consumes from links to the claim's record, and assigns it, by pool, to
+// the claim's functions on these links: the first amount is assigned to the first function, and so on, in the order of
+// the requests. It returns an error if the number of amounts for a link differs from the number of functions.
 func (d *draPlugin) takeBandwidth(
 	claim *resourceapi.ResourceClaim, record *claims.Record, functions map[string][]cnichain.Device,
 ) error {
@@ -105,7 +105,7 @@ func (d *draPlugin) takeBandwidth(
 	return nil
 }
 
-// plan compiles a topology for the claim in a record. Addresses that earlier plans in the record use are not available.
+// plan compiles a topology for the claim in record. It does not assign addresses that earlier plans in the record use.
 func (d *draPlugin) plan(
 	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {

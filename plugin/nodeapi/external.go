@@ -18,9 +18,9 @@ func IsDeviceID(id string) bool {
 	return valid && err == nil
 }
 
-// EncodeExternal returns the CDI spec for a claim whose devices another component attaches. The names of its CDI
-// devices are the device IDs, which the kubelet reports to clients that query the resources of a pod. The spec sets
-// only an environment variable in containers, because a CDI device must edit something.
+// EncodeExternal returns the CDI spec for a claim whose devices another component attaches. The names of the spec's CDI
+// devices are the device IDs, which the kubelet reports to clients that query a pod's resources. The spec only sets an
+// environment variable in containers, because a CDI device must make at least one edit.
 func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]byte, error) {
 	spec := specs.Spec{Version: cdiVersion, Kind: ExternalKind(claimUID),
 		Annotations: map[string]string{claimAnnotation: claim}}
@@ -31,8 +31,8 @@ func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]b
 	return json.Marshal(&spec)
 }
 
-// DeviceInfo is the information about an allocated device for the plugins in a NetworkAttachmentDefinition. Its JSON
-// encoding is the file format defined by the device information specification of the Network Plumbing Working Group.
+// DeviceInfo describes an allocated device to the plugins in a NetworkAttachmentDefinition. Its JSON encoding is the
+// file format defined in the device information specification by the Network Plumbing Working Group.
 type DeviceInfo struct {
 	Type    string         `json:"type"`
 	Version string         `json:"version"`
@@ -42,11 +42,11 @@ type DeviceInfo struct {
 	WrittenBy string `json:"dra.networking/writtenBy,omitempty"`
 }
 
-// PCIDeviceInfo is the part of the specification that describes a PCI function.
+// PCIDeviceInfo is the part of the device information that describes a PCI function.
 type PCIDeviceInfo struct {
 	Address   string `json:"pci-address"`
 	PFAddress string `json:"pf-pci-address,omitempty"`
-	// RDMADevice contains the names of the RDMA devices, separated by commas.
+	// RDMADevice is a comma-separated list of the names of the RDMA devices.
 	RDMADevice string `json:"rdma-device,omitempty"`
 }
 
@@ -61,13 +61,14 @@ func IsWrittenByDriver(data []byte) bool {
 	return json.Unmarshal(data, &info) == nil && info.WrittenBy == driverName
 }
 
-// DeviceInfoName returns the file name under which Multus looks up the information about a device of a resource.
+// DeviceInfoName returns the file name under which Multus looks up the information about a device that belongs to a
+// resource.
 func DeviceInfoName(resource, deviceID string) string {
 	plain := strings.NewReplacer("/", "-")
 	return plain.Replace(resource) + "-" + plain.Replace(deviceID) + deviceInfoSuffix
 }
 
-// IsDeviceInfo reports whether a file name is that of a device information file.
+// IsDeviceInfo reports whether name is the name of a device information file.
 func IsDeviceInfo(name string) bool { return strings.HasSuffix(filepath.Base(name), deviceInfoSuffix) }
 
 const deviceInfoSuffix = "-device.json"

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix is the prefix of the driver's incomplete files. Their names end in .tmp, and readers of these directories
-// ignore such names.
+// TempPrefix is the prefix for the names of the driver's incomplete files. The names end in .tmp, and programs that
+// read these directories ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// IgnoreMissing returns nil if err means that a file does not exist, and returns any other error unchanged.
+// IgnoreMissing returns nil if err means that a file does not exist; otherwise, it returns err unchanged.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -18,8 +18,8 @@ func IgnoreMissing(err error) error {
 	return err
 }
 
-// WriteFile replaces a file atomically and, if it fails, leaves no other file behind. It does not sync the directory:
-// it is for files whose content is valid only during the current boot.
+// WriteFile replaces a file atomically. If it fails, it leaves no other files behind. It does not sync the directory,
+// because it is intended for files whose content is valid only during the current boot.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), TempPrefix+"*.tmp")
 	if err != nil {

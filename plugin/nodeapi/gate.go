@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// GateHookCommand is the first argument of the helper binary when it runs as the OCI hook.
+	// GateHookCommand is the first argument of the helper binary when it is run as the OCI hook.
 	GateHookCommand = "gate"
 	// HelperName is the file name of the helper binary in the directory [HelperDir].
 	HelperName = "dra-network-cni"
-	// gateHookTimeout is the number of seconds after which the runtime stops waiting for the hook and rejects the
+	// gateHookTimeout is the time, in seconds, after which the runtime stops waiting for the hook and rejects the
 	// container.
 	gateHookTimeout = 10
-	// namespacesAnnotation contains the pinned network namespaces that a claim is attached to, separated by commas.
+	// namespacesAnnotation lists the pinned network namespaces that a claim is attached to, separated by commas.
 	namespacesAnnotation = "dra.networking/network-namespaces"
 	// claimAnnotation contains the name of the claim, for error messages.
 	claimAnnotation = "dra.networking/claim"
@@ -35,7 +35,7 @@ func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin")
 // EncodeGate returns the CDI spec of a claim, to be written to path. kind is the vendor and class in the names of the
 // CDI devices, which the kubelet can pass to containers individually. claim is the namespace and name of the claim, for
 // use in error messages. namespaces are the paths at which the driver has pinned the network namespaces that the claim
-// is attached to; the claim's containers may run in these namespaces. helper is the path of the helper binary on the
+// is attached to; the claim's containers may run in these namespaces. helper is the path to the helper binary on the
 // host.
 func EncodeGate(path, kind, claim string, devices []specs.Device, namespaces []string, helper string) ([]byte, error) {
 	timeout := gateHookTimeout
@@ -44,8 +44,8 @@ func EncodeGate(path, kind, claim string, devices []specs.Device, namespaces []s
 		Kind:        kind,
 		Annotations: map[string]string{claimAnnotation: claim, namespacesAnnotation: strings.Join(namespaces, ",")},
 		Devices:     devices,
-		// Edits at the top level of the spec are applied to a container only once, regardless of how many of the
-		// devices the container has.
+		// Edits at the top level of the spec are applied to a container only once, regardless of how many of the spec's
+		// devices the container uses.
 		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{
 			// The hook runs in the runtime's namespaces, after the container's namespaces have been created and before
 			// its process starts (OCI runtime specification, "POSIX-platform Hooks").
@@ -80,9 +80,10 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 		func(path string) bool { return path == "" }), nil
 }
 
-// CheckGate returns an error unless the claim of a CDI spec is attached to the network namespace at netns. It compares
-// the kernel's identities for the namespaces. A pin keeps its namespace alive, so no other namespace can have the same
-// inode. If the pin was removed, its file is missing or is not a namespace, and matches nothing.
+// CheckGate returns an error unless, according to the claim's CDI spec at path spec, the claim is attached to the
+// network namespace at netns. It compares the identities that the kernel assigns to namespaces. A pin keeps its
+// namespace alive, so no other namespace can have the same inode. If the pin has been removed, the file at its path is
+// missing or is not a namespace, so it matches nothing.
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {

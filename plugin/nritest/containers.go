@@ -11,8 +11,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// CreateContainer creates a container with CDI devices, and returns the changes that plugins requested. The runtime
-// resolves the devices before it calls plugins.
+// CreateContainer creates a container with CDI devices and returns the changes that plugins have requested. It resolves
+// the devices before it calls the plugins.
 func (r *Runtime) CreateContainer(
 	ctx context.Context, sandbox, name string, devices ...string,
 ) (*api.ContainerAdjustment, error) {
@@ -60,7 +60,7 @@ func (r *Runtime) inject(spec *specs.Spec, devices []string) error {
 	return nil
 }
 
-// SetContainer adds or replaces a container, without calling plugins.
+// SetContainer adds or replaces a container without calling plugins.
 func (r *Runtime) SetContainer(container *api.Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *Runtime) removeContainer(ctx context.Context, box *sandbox, id string) 
 
 func containerID(sandbox, name string) string { return sandbox + "/" + name }
 
-// container returns a container as plugins see it.
+// container returns a container as it is reported to plugins.
 func (r *Runtime) container(id string) *api.Container {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *Runtime) setState(id string, state api.ContainerState) {
 	r.containers[id].State = state
 }
 
-// containersOf returns the IDs of the containers in a sandbox, sorted.
+// containersOf returns the sorted IDs of the containers in a sandbox.
 func (r *Runtime) containersOf(sandbox string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

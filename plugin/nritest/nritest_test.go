@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// A simulated runtime makes the same calls as the real one for a pod with two containers that name a claim, including a
-// restart of the runtime. TestRuntimeCalls in e2e/suite creates the recordings.
+// For a pod with two containers that name a claim, a simulated runtime makes the same calls as the real one, even if
+// the runtime is restarted. TestRuntimeCalls in e2e/suite creates the recordings.
 func TestRuntimesCallLikeTheRecordedOnes(t *testing.T) {
 	for _, profile := range Profiles() {
 		t.Run(profile.Name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestRuntimesCallLikeTheRecordedOnes(t *testing.T) {
 	}
 }
 
-// recordLife records the calls for a pod.
+// recordLife records the calls during the lifetime of a pod.
 func recordLife(t *testing.T, profile Profile) string {
 	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
@@ -65,7 +65,7 @@ func recordLife(t *testing.T, profile Profile) string {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { _ = recorder.Run(ctx, socket) }() // ends with the test
+	go func() { _ = recorder.Run(ctx, socket) }() // returns when the test ends
 	connections(1)
 	const id = "01234567-89ab-cdef-0123-456789abcde"
 	run := func(pod Pod, container string, devices ...string) {

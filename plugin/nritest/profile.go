@@ -6,28 +6,31 @@ import "github.com/containerd/nri/pkg/api"
 type Profile struct {
 	// Name and Version are sent to plugins.
 	Name, Version string
-	// PauseProcess reports whether a sandbox has a process, whose ID is passed to plugins.
+	// PauseProcess is true if a sandbox has a process whose ID is passed to plugins.
 	PauseProcess bool
 	// NamespacePrefix is the prefix of network namespace paths.
 	NamespacePrefix string
-	// HostPaths reports whether a sandbox in the host's network has a network namespace path, like all other sandboxes.
+	// HostPaths is true if a network namespace path is reported even for a sandbox in the host's network namespace.
 	HostPaths bool
-	// StalePaths reports whether a sandbox still has the path of its network namespace after the namespace was removed.
+	// StalePaths is true if the path to a sandbox's network namespace is still reported after the namespace has been
+	// removed.
 	StalePaths bool
-	// NamespaceEndsFirst reports whether the network namespace is removed before StopPodSandbox rather than after it.
+	// NamespaceEndsFirst is true if a network namespace is removed before the plugins' StopPodSandbox is called rather
+	// than after it.
 	NamespaceEndsFirst bool
-	// HoldsPods reports whether no sandbox starts while a plugin synchronizes (BlockPluginSync). Otherwise, a sandbox
+	// HoldsPods is true if no sandbox starts while a plugin is synchronizing (BlockPluginSync). Otherwise, a sandbox
 	// that starts in the meantime may be neither listed nor reported.
 	HoldsPods bool
-	// StopsRejected reports whether plugins are called when a sandbox that a plugin rejected is stopped and removed.
+	// StopsRejected is true if plugins are called when a sandbox that a plugin has rejected is stopped and removed.
 	StopsRejected bool
-	// StopsOlderPods reports whether plugins are called when a sandbox that is older than the runtime's process stops.
+	// StopsOlderPods is true if plugins are called when a sandbox that is older than the current runtime process is
+	// stopped.
 	StopsOlderPods bool
-	// Unreported are the container fields that are not passed to plugins.
+	// Unreported contains functions that clear the container fields that are not passed to plugins.
 	Unreported []func(*api.Container)
 }
 
-// Container fields for [Profile.Unreported].
+// The following functions clear container fields, for use in [Profile.Unreported].
 func withoutCDIDevices(c *api.Container) { c.CDIDevices = nil }
 func withoutHooks(c *api.Container)      { c.Hooks = nil }
 func withoutEnv(c *api.Container)        { c.Env = nil }
@@ -45,8 +48,8 @@ func CRIO() Profile {
 		Unreported: []func(*api.Container){withoutCDIDevices}}
 }
 
-// Mute returns the profile of a runtime that resembles CRI-O but reports neither the CDI devices nor the hooks and
-// environment of containers.
+// Mute returns the profile of a runtime that resembles CRI-O but does not report the CDI devices, hooks or environment
+// variables of containers.
 func Mute() Profile {
 	mute := CRIO()
 	mute.Name = "mute"

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Recorder is an NRI plugin that records, as text, the calls for the pods in a namespace: their order, and the
-// properties of sandboxes and containers that the driver depends on.
+// Recorder is an NRI plugin that records, as text, the calls for the pods in a namespace: the order of the calls, and
+// those properties of sandboxes and containers that the driver depends on.
 type Recorder struct {
 	// Namespace is the namespace of the recorded pods.
 	Namespace string
@@ -45,7 +45,7 @@ func (r *Recorder) Run(ctx context.Context, socket string) error {
 	return nil
 }
 
-// Text returns the recorded calls of each pod, one per line.
+// Text returns the recorded calls for each pod, one per line.
 func (r *Recorder) Text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *Recorder) Text() string {
 	return text
 }
 
-// Connections returns the number of connections to the runtime.
+// Connections returns the number of connections made to the runtime so far.
 func (r *Recorder) Connections() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,7 @@ func (r *Recorder) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	return nil
 }
 
-// StopPodSandbox records the call, without the process: whether it has already exited depends on timing.
+// StopPodSandbox records the call without the process, since whether the process has already exited depends on timing.
 func (r *Recorder) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	r.add(pod, "StopPodSandbox", r.describeNamespace(pod))
 	return nil
@@ -186,7 +186,7 @@ func (r *Recorder) PostStartContainer(_ context.Context, pod *api.PodSandbox, co
 func (r *Recorder) StopContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) ([]*api.ContainerUpdate, error) {
-	r.add(pod, "StopContainer", describeContainer(container)) // without a name: the kubelet stops containers in any order
+	r.add(pod, "StopContainer", describeContainer(container)) // no name: the kubelet stops containers in any order
 	return nil, nil
 }
 

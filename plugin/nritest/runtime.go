@@ -21,26 +21,26 @@ type Namespaces interface {
 
 // Pod describes a pod and its sandbox.
 type Pod struct {
-	// ID is the ID of the sandbox. UID, Name and Namespace are those of the pod.
+	// ID is the ID of the sandbox. UID, Name and Namespace identify the pod.
 	ID, UID, Name, Namespace string
 	HostNetwork              bool
 }
 
-// Runtime is a simulated container runtime. Its methods are the CRI calls of a kubelet, without the parts that do not
-// matter to NRI plugins. Sandboxes and containers survive a [Runtime.Stop], like those of a real runtime. A Runtime is
-// safe for concurrent use.
+// Runtime is a simulated container runtime. Its methods correspond to the CRI calls of a kubelet, without the parts
+// that are irrelevant to NRI plugins. As with a real runtime, sandboxes and containers survive [Runtime.Stop]. A
+// Runtime is safe for concurrent use.
 type Runtime struct {
 	Profile
 	namespaces Namespaces
 	cdiDir     string
-	// BeforeListed is called, if it is not nil, after the plugins have accepted a new sandbox and before the runtime
-	// lists the sandbox.
+	// BeforeListed, if not nil, is called after the plugins have accepted a new sandbox and before the runtime lists
+	// the sandbox.
 	BeforeListed func()
-	// HostNamespace replaces the network namespace path of sandboxes in the host's network, unless it is empty.
+	// HostNamespace, if not empty, replaces the network namespace path of sandboxes in the host's network namespace.
 	HostNamespace string
 
-	nri sync.Mutex // serializes calls to plugins, as containerd and CRI-O do
-	// server is nil while the runtime is stopped. nri guards it.
+	nri sync.Mutex // serializes calls to plugins, as in containerd and CRI-O
+	// server is nil while the runtime is stopped. It is guarded by nri.
 	server *server
 
 	mu         sync.Mutex
@@ -51,9 +51,9 @@ type Runtime struct {
 type sandbox struct {
 	Pod
 	netns string
-	// older is true if an earlier process of the runtime created the sandbox.
+	// older is true if the sandbox was created by an earlier process of the runtime.
 	older bool
-	// ended is true once the sandbox has no process.
+	// ended is true once the sandbox no longer has a process.
 	ended bool
 }
 
@@ -63,7 +63,7 @@ func New(profile Profile, namespaces Namespaces, cdiDir string) *Runtime {
 		containers: map[string]*api.Container{}}
 }
 
-// Start starts the runtime's process, which listens on an NRI socket.
+// Start simulates the start of the runtime's process, which listens on an NRI socket.
 func (r *Runtime) Start(socket string) error {
 	server, err := r.serve(socket)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *Runtime) Start(socket string) error {
 	return nil
 }
 
-// Stop terminates the runtime's process and closes its connections.
+// Stop simulates the termination of the runtime's process and closes its connections.
 func (r *Runtime) Stop() {
 	r.nri.Lock()
 	server := r.server
@@ -112,7 +112,7 @@ func (r *Runtime) hold() (release func()) {
 	return server.plugins.BlockPluginSync().Unblock
 }
 
-// Settle waits until the connected plugins receive calls.
+// Settle waits until all connected plugins are ready to receive calls.
 func (r *Runtime) Settle() {
 	r.nri.Lock()
 	server := r.server
@@ -122,7 +122,7 @@ func (r *Runtime) Settle() {
 	}
 }
 
-// list passes the sandboxes and containers to a plugin that has connected.
+// list passes the sandboxes and containers to a newly connected plugin.
 func (r *Runtime) list(ctx context.Context, synchronize adaptation.SyncCB) error {
 	r.nri.Lock()
 	defer r.nri.Unlock()
@@ -131,7 +131,7 @@ func (r *Runtime) list(ctx context.Context, synchronize adaptation.SyncCB) error
 	return err
 }
 
-// List returns the sandboxes and containers as plugins see them when they connect, sorted by ID.
+// List returns the sandboxes and containers, sorted by ID, as they are reported to plugins when they connect.
 func (r *Runtime) List() (pods []*api.PodSandbox, containers []*api.Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +146,7 @@ func (r *Runtime) List() (pods []*api.PodSandbox, containers []*api.Container) {
 	return pods, containers
 }
 
-// Report returns a container as plugins see it.
+// Report returns a container as it is reported to plugins.
 func (r *Runtime) Report(container *api.Container) *api.Container {
 	reported := proto.Clone(container).(*api.Container)
 	for _, remove := range r.Unreported {
@@ -155,7 +155,8 @@ func (r *Runtime) Report(container *api.Container) *api.Container {
 	return reported
 }
 
-// Sandbox returns a sandbox as plugins see it. A sandbox that the runtime does not list has no network namespace.
+// Sandbox returns a sandbox as it is reported to plugins. A sandbox that the runtime does not list has no network
+// namespace.
 func (r *Runtime) Sandbox(pod Pod) *api.PodSandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,14 +180,15 @@ func (r *Runtime) describe(box *sandbox) *api.PodSandbox {
 	return described
 }
 
-// Add creates a sandbox that the runtime lists, without calling plugins, and returns the path of its network namespace.
+// Add adds a sandbox to the runtime's list without calling plugins and returns the path to the sandbox's network
+// namespace.
 func (r *Runtime) Add(pod Pod) (netns string) {
 	box := r.create(pod)
 	r.AddAt(pod, box.netns)
 	return box.netns
 }
 
-// AddAt creates a sandbox that the runtime lists with a network namespace path that might not exist.
+// AddAt adds a sandbox to the runtime's list with the given network namespace path, which does not have to exist.
 func (r *Runtime) AddAt(pod Pod, netns string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +207,7 @@ func (r *Runtime) create(pod Pod) *sandbox {
 	return &sandbox{Pod: pod, netns: netns}
 }
 
-// Forget removes a sandbox, its containers and its network namespace, without calling plugins.
+// Forget removes a sandbox, its containers and its network namespace without calling plugins.
 func (r *Runtime) Forget(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +234,7 @@ func (r *Runtime) Reboot() {
 	clear(r.containers)
 }
 
-// RunPodSandbox creates a sandbox. By the time plugins are called, the cluster network is set up.
+// RunPodSandbox creates a sandbox. The cluster network has been set up by the time plugins are called.
 func (r *Runtime) RunPodSandbox(ctx context.Context, pod Pod) error {
 	box := r.create(pod)
 	defer r.hold()()

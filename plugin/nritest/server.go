@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 )
 
-// server is the process of a runtime. It accepts plugins with the library that containerd and CRI-O use. That library
-// cannot close connections, so plugins connect through a proxy.
+// server simulates the process of a runtime. It accepts plugins through the same library as containerd and CRI-O.
+// Because that library cannot close connections, plugins connect through a proxy.
 type server struct {
 	plugins  *adaptation.Adaptation
 	listener net.Listener

@@ -28,8 +28,8 @@ func TestAttributesForTemplates(t *testing.T) {
 	}
 }
 
-// Steps can enforce the amounts that a claim was allocated: its share of a device, a whole device, or a virtual
-// function's share of its physical function's link.
+// Steps can enforce the amounts that were allocated to a claim: its share of a device, a whole device, or a virtual
+// function's share of the link of its physical function.
 func TestAllocatedAmountsForTemplates(t *testing.T) {
 	counters := []policy.Capacity{{Name: "bandwidth", Value: resource.MustParse("10k")},
 		{Name: "pods", Value: resource.MustParse("9")}}

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The status of a claim shows how applications address its RDMA devices.
+// A claim's status shows how applications address the claim's RDMA devices.
 func TestStatusTellsGIDs(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
@@ -42,7 +42,7 @@ func TestStatusTellsGIDs(t *testing.T) {
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("data (-want +have):\n%s", diff)
 	}
-	// The names are an API.
+	// The field names are an API.
 	for _, name := range []string{"rdma", "name", "verbs", "gids", "port", "index", "gid", "type", "interface",
 		"address"} {
 		if !strings.Contains(string(claim.Status.Devices[0].Data.Raw), `"`+name+`":`) {
@@ -51,7 +51,7 @@ func TestStatusTellsGIDs(t *testing.T) {
 	}
 }
 
-// The longest possible data is within the API limit.
+// The longest possible data does not exceed the API limit.
 func TestLongestDataFits(t *testing.T) {
 	long := "0123:4567:89ab:cdef:0123:4567:89ab:cdef"
 	verbs := &executor.Verbs{Unknown: strings.Repeat("why ", 1000)}

@@ -25,8 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// fixture contains sandboxes on a test node with two exclusive links, up0 and up1, and the statuses of their claims.
-// Its observer methods do nothing.
+// fixture provides Sandboxes on a test node with two exclusive links, up0 and up1, and a Writer for the status of their
+// claims. Its observer methods do nothing.
 type fixture struct {
 	*testing.T
 	node   *cnitest.Node
@@ -90,7 +90,7 @@ func (f *fixture) AttachFailed(executor.Pod, []claims.Record, error, time.Durati
 // InterfacesChanged implements attach.Observer.
 func (f *fixture) InterfacesChanged(executor.Pod, []string, error) {}
 
-// prepared records a pod's claim for up0 or up1, as Prepare does.
+// prepared records a pod's claim for up0 or up1 in the same way as Prepare.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -134,7 +134,7 @@ func storedClaim(name string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
 
-// sweep inspects the sandboxes, as the driver does periodically.
+// sweep inspects the sandboxes, which the driver does periodically.
 func (f *fixture) sweep() {
 	f.must((&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep())
 }

@@ -12,16 +12,16 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// HealthPeriod is the interval at which unchanged reports are repeated. Without a report for 30 s, the kubelet treats
-// device health as unknown.
+// HealthPeriod is the interval at which unchanged reports are repeated. If there is no report for 30 s, the kubelet
+// treats device health as unknown.
 const HealthPeriod = 10 * time.Second
 
-// Health reports the health of the devices of prepared claims to the kubelet. It also wakes the kubelet: when the
-// report about a device changes, the kubelet immediately processes the pods that use the device. Without this,
-// containers that are waiting for a slow chain would not be created until the kubelet's next retry, 10 to 15 s later.
+// Health reports the health of prepared claims' devices to the kubelet. It also wakes the kubelet: if the report for a
+// device changes, the kubelet immediately processes the pods that use the device. Without this, containers that are
+// waiting for a slow chain would not be created until the kubelet's next retry, 10 to 15 s later.
 type Health struct {
 	claims *claims.Store
-	// unhealthy returns the health problem of a device that a claim holds, or "" if there is none.
+	// unhealthy returns the health problem of a device held by a claim, or "" if there is none.
 	unhealthy func(claimUID string, held *claims.HeldDevice) string
 	clock     clock.WithTicker
 
@@ -32,8 +32,8 @@ type Health struct {
 	told chan struct{}
 }
 
-// NewHealth returns the component for the devices of prepared claims. unhealthy returns the health problem of a device,
-// or "" if there is none.
+// NewHealth returns the component for reporting the health of prepared claims' devices. unhealthy returns the health
+// problem of a device, or "" if there is none.
 func NewHealth(
 	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
 ) *Health {
@@ -41,8 +41,8 @@ func NewHealth(
 		told: make(chan struct{})}
 }
 
-// Attached wakes the kubelet for the pods that use the claims, because their containers no longer need to wait. The
-// message is also visible to other pods that share a device, so it contains no names.
+// Attached wakes the kubelet for the pods that use the claims, because their containers no longer need to wait. Because
+// the message is also visible to other pods that share a device, it contains no names.
 func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
@@ -67,7 +67,7 @@ func (h *Health) tellLocked() {
 	h.told = make(chan struct{})
 }
 
-// Released deletes the messages about devices, since they do not apply to the next owner.
+// Released deletes the messages for devices, since they do not apply to the next claim that holds the devices.
 func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *Health) Released(devices []claims.HeldDevice) {
 	}
 }
 
-// Watch sends reports until ctx is done: one immediately, one after every change, and one every HealthPeriod.
+// Watch sends reports until ctx is done: immediately, after every change, and every HealthPeriod.
 func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
@@ -98,8 +98,8 @@ func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceH
 	}
 }
 
-// report returns the health of every device of every claim, and a channel that is closed when this health may have
-// changed.
+// report returns the health of all devices of all claims, and a channel that is closed when the health of any of them
+// may have changed.
 func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	devices := h.claims.Devices()
 	h.mu.Lock()

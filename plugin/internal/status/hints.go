@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command.
+// PrepareHint returns the suggested next step, usually a diagnostic command, for a claim that could not be prepared.
 func PrepareHint(claim cnichain.Claim, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
@@ -19,9 +19,9 @@ func PrepareHint(claim cnichain.Claim, err error) string {
 		claim.Namespace)
 }
 
-// attachHint returns a diagnostic command for a failed attempt to attach a pod or a claim; object is pod/NAME or
-// claim/NAME. The command depends on the cause: if a plugin failed, the command shows the calls; if the failure
-// occurred before the first call, there are none to show.
+// attachHint returns a diagnostic command for a failed attempt to attach a pod or a claim. object is pod/NAME or
+// claim/NAME. The command depends on the cause: it shows the plugin calls if a plugin failed, but there are none to
+// show if the failure occurred before the first call.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {
@@ -34,8 +34,8 @@ func attachHint(object, namespace, node string, err error) string {
 	return hint
 }
 
-// lostHint returns a command that shows the remaining interfaces of a pod or claim that has lost an interface. In this
-// case, there is no plugin call to inspect.
+// lostHint returns a command that shows the remaining interfaces of a pod or claim that has lost an interface. There is
+// no plugin call to inspect in this case.
 func lostHint(object, namespace string) string {
 	return fmt.Sprintf(`run "kubectl netdra claims %s -n %s" to list the remaining ones`, object, namespace)
 }

@@ -31,7 +31,8 @@ func TestHintFollowsTheCause(t *testing.T) {
 	}
 }
 
-// No command helps with a pod in the host's network namespace: its devices are free, and the node has no problem.
+// For a pod in the host's network namespace, there is no useful command: the devices are free, and nothing is wrong
+// with the node.
 func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
 	pod.Name = "web"

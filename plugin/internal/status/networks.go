@@ -19,12 +19,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// NetworkStatus is the annotation in which Multus and other components list the networks of a pod (Kubernetes Network
-// Custom Resource Definition De-facto Standard, section 3.4).
+// NetworkStatus is the annotation in which Multus and other components list a pod's networks (Kubernetes Network Custom
+// Resource Definition De-facto Standard, section 3.4).
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 // Networks writes the interfaces of pods into this annotation in the background, alongside the entries from other
-// components. The entries are computed from the attachments, so a crash loses nothing.
+// components. The entries are computed from the attachments, so nothing is lost in a crash.
 type Networks struct {
 	client kubernetes.Interface
 	claims *claims.Store
@@ -38,7 +38,7 @@ func NewNetworks(client kubernetes.Interface, store *claims.Store, sandboxes fun
 	return &Networks{client: client, claims: store, sandboxes: sandboxes, queue: newQueue()}
 }
 
-// Changed requests an update of the annotations on a claim's pods. It does not block. On a nil receiver, it does
+// Changed requests an update of the annotation on each of a claim's pods. It does not block. On a nil receiver, it does
 // nothing.
 func (n *Networks) Changed(claimUID string) {
 	if n != nil {
@@ -46,7 +46,7 @@ func (n *Networks) Changed(claimUID string) {
 	}
 }
 
-// Run writes until ctx is done. On a nil receiver, it returns immediately.
+// Run writes annotations until ctx is done. On a nil receiver, it returns immediately.
 func (n *Networks) Run(ctx context.Context) error {
 	if n != nil {
 		n.queue.run(ctx, n.claims.All(), n.write, "Cannot write the network status of a pod; trying again")
@@ -54,8 +54,8 @@ func (n *Networks) Run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: the
-// failure may be caused by the existing annotation, which the pod's author can set to anything.
+// write writes the annotations of all pods that use a claim. A failure for one pod must not affect the others, since it
+// may be caused by the existing annotation, which the pod's author can set to anything.
 func (n *Networks) write(ctx context.Context, claimUID string) error {
 	var problems []error
 	for _, box := range n.sandboxes() {
@@ -69,7 +69,8 @@ func (n *Networks) write(ctx context.Context, claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// networkEntry is an entry in the list. The driver identifies its own entries by a field that readers ignore.
+// networkEntry is an entry in the annotation's list. The driver identifies its own entries by a field that readers
+// ignore.
 type networkEntry struct {
 	Name       string              `json:"name"`
 	Interface  string              `json:"interface,omitempty"`
@@ -80,8 +81,8 @@ type networkEntry struct {
 }
 
 // entries returns the interfaces that the driver has attached to a pod. An entry's name consists of the pod's namespace
-// and the topology's name: if the topology was imported from a NetworkAttachmentDefinition, this is the definition's
-// name.
+// and the topology's name: if the topology was imported from a NetworkAttachmentDefinition, this is also the name of
+// the definition.
 func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	var entries []networkEntry
 	for i := range box.Interfaces {
@@ -115,7 +116,7 @@ func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	return record.Claim.Name
 }
 
-// deviceInfo describes a PCI function that a pod uses exclusively. It returns nil for any other link.
+// deviceInfo returns the device information for a PCI function that a pod uses exclusively, or nil for any other link.
 func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.DeviceInfo {
 	i := slices.IndexFunc(record.Devices,
 		func(d claims.HeldDevice) bool { return d.Pool == link.Pool && d.Name == link.Device })
@@ -147,8 +148,9 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	if err != nil || value == found.Annotations[NetworkStatus] {
 		return err
 	}
-	// The UID makes the API server reject the patch if another pod has the same name, and the resource version makes it
-	// reject the patch if the pod has changed since it was read. In both cases, the update is retried from the start.
+	// The UID causes the API server to reject the patch if the name now belongs to another pod, and the resource
+	// version causes it to reject the patch if the pod has changed since it was read. In both cases, the update is
+	// retried from the start.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
 		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
 	if err != nil {
@@ -164,8 +166,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	return err
 }
 
-// merge replaces the driver's earlier entries in a list. Entries from other components keep all of their fields and
-// come first.
+// merge replaces the driver's previous entries in a list. Entries from other components keep all of their fields and
+// are placed first.
 func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {

@@ -27,7 +27,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// networksOf creates the component for a pod that has an annotation and to which a function and a link are attached.
+// networksOf creates the component for a pod with the given annotation and with an attached function and an attached
+// link.
 func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
 	t.Helper()
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clocktesting.NewFakeClock(time.Unix(1000, 0)))
@@ -81,7 +82,7 @@ const ownEntries = `{"name":"ns/lan","interface":"net1","ips":["10.0.0.7","fd00:
 	`"dra.networking/claim":"claim-uid"},` +
 	`{"name":"ns/lan","interface":"net2","dra.networking/claim":"claim-uid"}`
 
-// Entries from other writers are kept, including their unknown fields; entries from the driver are replaced.
+// Entries from other writers are kept, including fields unknown to the driver; the driver's own entries are replaced.
 func TestNetworkStatusIsMerged(t *testing.T) {
 	theirs := `{"name":"cbr0","default":true,"dns":{},"x":1.50}`
 	for before, want := range map[string]string{
@@ -147,8 +148,8 @@ func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	}
 }
 
-// The annotation of a deleted pod, or of another pod with the same name, is not written. If the permission is missing,
-// the error contains the required setting.
+// The annotation is not written for a deleted pod or for another pod with the same name. If the driver lacks the
+// permission, the error names the required setting.
 func TestNetworkStatusOfOthers(t *testing.T) {
 	networks, client := networksOf(t, "")
 	box := networks.sandboxes()[0]

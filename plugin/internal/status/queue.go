@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// queue contains the UIDs of the claims to write, without duplicates.
+// queue contains the UIDs of the claims to be written, without duplicates.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// Between attempts, a rejected claim is listed until it is prepared. A claim whose chain failed is not listed, since
+// A rejected claim stays listed between attempts until it is prepared. A claim whose chain failed is not listed, since
 // the failure is shown with its sandbox.
 func TestRefusedClaims(t *testing.T) {
 	f := newFixture(t)

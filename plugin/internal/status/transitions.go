@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isOf reports whether an entry belongs to a device. pool, device and shareID are part of the list's key (KEP-4817).
+// isOf reports whether an entry is for the given device. pool, device and shareID are part of the list's key
+// (KEP-4817).
 func (d *deviceStatus) isOf(pool, device, shareID string) bool {
 	return d.pool == pool && d.device == device && d.shareID == shareID
 }
@@ -33,7 +34,7 @@ func keepSince(entries, written []deviceStatus) {
 }
 
 // setSince sets the transition times of entries that this driver process has not written yet. If an earlier process
-// wrote them, their times are kept, and the API server ignores writes that change nothing. Therefore a restart of the
+// wrote the entries, their times are kept. Since the API server ignores writes that change nothing, restarting the
 // driver does not change any claim.
 //
 // The claim is read only if an earlier driver process may have written its status, that is, if it was already prepared
@@ -61,7 +62,7 @@ func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []d
 	return nil
 }
 
-// ownEntries returns the driver's Ready conditions from the status of a claim, with their devices.
+// ownEntries returns, from a claim's status, the driver's Ready conditions and the devices that they refer to.
 func (s *Writer) ownEntries(claim *resourceapi.ResourceClaim) []deviceStatus {
 	var entries []deviceStatus
 	for i := range claim.Status.Devices {

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A condition contains the time of its last transition, even across restarts of the driver.
+// A condition keeps the time of its last transition, even if the driver is restarted.
 func TestTransitionTimes(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"))
@@ -66,7 +66,7 @@ func TestTransitionTimes(t *testing.T) {
 	expect("an interface is missing", metav1.ConditionFalse, 1300)
 }
 
-// Only claims that existed when the driver started are read from the API server; other claims cause no request.
+// Only claims that existed when the driver started are read from the API server; other claims cause no requests.
 func TestOnlyOldClaimsAreRead(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"), storedClaim("claim-b"))

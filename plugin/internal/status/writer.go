@@ -49,11 +49,11 @@ const (
 )
 
 // Writer writes the status of claims to the API server, in the background and with retries. The status is always
-// computed from the records, so a crash loses nothing: after a restart, everything is written again.
+// computed from the records, so nothing is lost in a crash: after a restart, everything is written again.
 type Writer struct {
 	Config
-	// manager is the field manager for the written fields. Each node has its own: a claim may previously have been on
-	// another node, and late writes by that node must not remove the fields of this node.
+	// manager is the field manager for the written fields. Each node has its own field manager: a claim may previously
+	// have been on another node, and late writes from that node must not remove this node's fields.
 	manager string
 	queue   queue
 	// atStart contains the claims that were already prepared when the driver started and whose status has not been
@@ -63,8 +63,7 @@ type Writer struct {
 	mu       sync.Mutex
 	failures map[string]failure
 	written  map[string][]deviceStatus
-	// released contains, by UID, claims that continue to exist after their release: their devices must be removed from
-	// their status.
+	// released contains, by UID, claims that continue to exist after their release and whose status must be cleared.
 	released map[string]cnichain.Claim
 }
 
@@ -79,7 +78,7 @@ type failure struct {
 type deviceStatus struct {
 	pool, device, shareID string
 	ready                 bool
-	// since is the last transition time of ready; zero while it is unknown.
+	// since is the time of ready's last transition; it is zero while it is unknown.
 	since           time.Time
 	reason, message string
 	network         *resourceapi.NetworkDeviceData
@@ -87,7 +86,7 @@ type deviceStatus struct {
 	data string
 }
 
-// Config contains the sources and the destination of the status.
+// Config contains the sources of the status and the client for writing it.
 type Config struct {
 	Client kubernetes.Interface
 	Events record.EventRecorder
@@ -116,7 +115,7 @@ func fieldManager(node string) string {
 	return v1alpha1.DriverName + "/" + node
 }
 
-// Changed requests an update of a claim's status, and forgets its last failure.
+// Changed requests an update of a claim's status and discards the claim's last failure.
 func (s *Writer) Changed(claimUID string) {
 	s.mu.Lock()
 	delete(s.failures, claimUID)
@@ -142,7 +141,7 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	s.queue.Add(claim.UID)
 }
 
-// Refused returns the claims whose last preparation failed, sorted by UID, without their pods.
+// Refused returns the claims that could not be prepared in the last attempt, sorted by UID. It does not set their Pods.
 func (s *Writer) Refused() []nodestate.RefusedClaim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +161,8 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 	return refused
 }
 
-// ForgetOld removes failures that have not recurred for a long time, and the oldest failures if there are too many.
-// Their text stays in the status of their claims.
+// ForgetOld removes failures that have not recurred for a long time and, if there are too many failures, the oldest
+// ones. The messages remain in the status of the claims.
 func (s *Writer) ForgetOld() {
 	now := s.Clock.Now()
 	s.mu.Lock()
@@ -179,9 +178,10 @@ func (s *Writer) ForgetOld() {
 	}
 }
 
-// AttachFailed records why a pod is not attached, and reports it to the pod and its claims. again is the delay before
-// the next attempt, or 0 if the driver makes no further attempt. If a claim cannot be attached because another pod uses
-// it, the claim itself has not failed: its status describes the other pod.
+// AttachFailed records why a pod has not been attached and reports the reason as an event on the pod and in the status
+// of its claims. again is the delay before the next attempt, or 0 if there will be no further attempt. If a claim
+// cannot be attached because another pod is using it, the claim itself has not failed, so its status continues to
+// describe the other pod.
 func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -206,31 +206,31 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// DetachFailed reports to a pod which steps could not be rolled back yet. Until they have been rolled back, the pod can
-// neither terminate nor get another sandbox. DetachFailed does not report to the pod's claims, since they are being
-// released.
+// DetachFailed reports, as an event on the pod, which steps could not be rolled back yet. Until they have been rolled
+// back, the pod can neither terminate nor get another sandbox. DetachFailed does not update the status of the pod's
+// claims, since they are being released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod "+
 		"waits: "+err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
 		pod.Namespace, s.Node, err)))
 }
 
-// InterfacesLost reports missing interfaces to their pod. Users see an event and a condition named InterfaceLost; the
-// code calls such an interface missing.
+// InterfacesLost reports missing interfaces as an event on their pod. To users, such interfaces are reported as
+// InterfaceLost in events and conditions; in the code, they are called missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
 
-// WarnPod sends a warning event to a pod.
+// WarnPod creates a warning event for a pod.
 func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
 	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
-// WarnNode sends a warning event to the node.
+// WarnNode creates a warning event for the node.
 func (s *Writer) WarnNode(reason, message string) {
-	// In events about a node, the kubelet and kubectl describe use its name as the UID.
+	// In events for a node, the kubelet and kubectl describe use the node's name as the UID.
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Node, UID: types.UID(s.Node)}
 	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
@@ -256,9 +256,9 @@ func (s *Writer) Clear(record *claims.Record) {
 	s.queue.Add(record.Claim.UID)
 }
 
-// Run writes until ctx is done.
+// Run writes the status of claims until ctx is done.
 //
-// After a restart, all claims are written, since the writes of the previous driver process are unknown.
+// After a restart, the status of all claims is written, since it is not known what the previous driver process wrote.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.Claims.All() {
 		s.atStart.Insert(record.Claim.UID)
@@ -283,7 +283,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
-	// The request contains the UID, so another claim with the same name causes a conflict.
+	// The request contains the UID, so it fails with a conflict if another claim has the same name.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		s.atStart.Delete(uid) // the status is now known, or is no longer needed
 	}
@@ -305,7 +305,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	if _, failed := s.failures[uid]; !held && !failed {
 		return nil // the claim has since been released, so its entry would never be removed
 	}
-	// Store the computed entries even if some of them were rejected: the same data would be rejected again.
+	// Store the computed entries even if some of the data was rejected, since the same data would be rejected again.
 	s.written[uid] = wanted
 	return nil
 }
@@ -392,10 +392,10 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 	return entries
 }
 
-// apply writes only this driver's entries: the list is a map with driver, pool, device and share as the key.
+// apply writes only this driver's entries: the list is a map that is keyed by driver, pool, device and share.
 //
-// Force takes over fields from other managers, such as the driver on a node that had the claim before. The API server
-// removes fields that this manager applied earlier but does not apply now.
+// Force takes over fields from other managers, such as the driver on a node where the claim was used before. The API
+// server removes fields that this manager applied earlier but no longer applies.
 func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
 	status := resourceapply.ResourceClaimStatus()
 	for _, entry := range entries {

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A claim's status contains the error if Prepare fails, and the claim's interfaces once the claim is attached.
+// A claim's status contains the error if Prepare fails, and the interfaces once the claim is attached.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -66,7 +66,8 @@ func TestStatusIsWritten(t *testing.T) {
 	}
 }
 
-// A pod that must not use another pod's claim gets an event, but the claim's status does not report a failure.
+// If a pod names a claim that another pod is using, an event is created for the pod, but the claim's status does not
+// report a failure.
 func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -85,7 +86,7 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	}
 }
 
-// While a pod cannot terminate or get its next sandbox, it gets an event that contains the reason.
+// If a pod cannot terminate or get its next sandbox, an event for the pod reports the reason.
 func TestDetachFailuresAreEvents(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -101,8 +102,8 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 	}
 }
 
-// Users can create claims that fail, and the deletion of such claims is not reported. Therefore, the number of stored
-// failures is limited.
+// Users can create claims that fail, and the driver is not notified when such claims are deleted. Therefore, the number
+// of stored failures is limited.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
@@ -139,7 +140,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// A plugin's result is written as far as the API allows.
+// As much of a plugin's result is written as the API allows.
 func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
@@ -169,8 +170,8 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	}
 }
 
-// If an API server rejects network data for its own reasons, the conditions are still written, and the data is sent
-// only once.
+// If an API server rejects the network data for any other reason, the conditions are still written, and the data is
+// sent only once.
 func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -199,8 +200,8 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	}
 }
 
-// If a claim is released while its status is being written, the status is cleared afterwards, and written again for the
-// next pod.
+// If a claim is released while its status is being written, the status is cleared afterwards and is written again for
+// the next pod.
 func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -238,7 +239,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that outlives its pods does not keep the status for the last pod. A failed write is retried.
+// The status that a claim had for its last pod is removed if the claim outlives its pods. A failed write is retried.
 func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -281,7 +282,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	}
 }
 
-// The status shows which device's interface has disappeared.
+// The status shows which device has lost its interface.
 func TestStatusOfVanishedInterfaces(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// maxErrorBytes limits error messages to the kubelet and the runtime, which limit the size of messages.
+// maxErrorBytes limits the size of error messages to the kubelet and the runtime, which limit the size of messages.
 const maxErrorBytes = 16 << 10
 
 // maxMessage keeps conditions and events readable and within the API's limits.
@@ -24,10 +24,10 @@ func WireError(err error) error {
 	return err
 }
 
-// WithHint shortens a text and appends a hint, which is never shortened.
+// WithHint shortens text and appends hint, which is never shortened.
 func WithHint(text, hint string) string {
 	return sanitize.Shorten(text, maxMessage-len("; ")-len(hint)) + "; " + hint
 }
 
-// Shorten shortens a text for use in conditions and events.
+// Shorten shortens text for use in conditions and events.
 func Shorten(text string) string { return sanitize.Shorten(text, maxMessage) }

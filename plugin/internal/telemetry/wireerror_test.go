@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// Regardless of the text of an error, the runtime receives the error, and the connection survives.
+// The runtime receives an error regardless of its text, and the connection survives.
 func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	failure := ""
 	server, err := ttrpc.NewServer()

@@ -3,10 +3,10 @@ package nodestate
 import "encoding/json"
 
 // Some fields had different JSON names in earlier versions. Both names are written, so that an earlier netdra works
-// with a newer driver, and both are read.
+// with a newer driver, and both are accepted on reading.
 
-// stateFields and claimFields have the same fields as State and Claim but not the methods below, which would otherwise
-// recurse.
+// stateFields and claimFields have the same fields as State and Claim, but not the methods below, which would otherwise
+// call themselves.
 type (
 	stateFields State
 	claimFields Claim

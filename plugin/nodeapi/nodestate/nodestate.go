@@ -1,8 +1,8 @@
-// Package nodestate defines the types that the node driver serves to netdra on its socket, as JSON.
+// Package nodestate defines the types that the node driver serves as JSON to netdra on its socket.
 //
 // The rule of this package: it contains only types, each defined once for both sides. The JSON names are a contract
-// between different versions of the driver and netdra; the names in [ClaimRecord] are also a contract with the journals
-// of earlier drivers.
+// between different versions of the driver and netdra; the names in [ClaimRecord] must also match the journals of
+// earlier drivers.
 package nodestate
 
 import (
@@ -23,7 +23,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Answers contains everything that the driver serves, each field at its own path.
+// Answers contains everything that the driver serves. Each field is served at its own path.
 type Answers struct {
 	State     State               // nodeapi.PathState
 	Inputs    PolicyInputs        // nodeapi.PathPolicies
@@ -36,14 +36,14 @@ type Answers struct {
 // State is the state of the driver and its environment.
 type State struct {
 	Node string `json:"node"`
-	// Version is the version of the driver; empty if the driver does not report it.
+	// Version is the version of the driver; it is empty if the driver does not report it.
 	Version string `json:"version,omitempty"`
 	// Synced is true once all objects have been read from the API server. Until then, the node and the topologies are
 	// unknown.
 	Synced bool `json:"synced"`
-	// NodeFound is true if the API server has a Node object with this name.
+	// NodeFound is true if the Node object exists in the API server.
 	NodeFound bool `json:"nodeFound"`
-	// Addresses are the addresses of the node in the cluster. Links with these addresses are never offered.
+	// Addresses are the addresses in the Node object. Links with these addresses are never offered.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Versions  Versions     `json:"versions"`
 	Settings  Settings     `json:"settings"`
@@ -53,17 +53,17 @@ type State struct {
 	Problems []Problem `json:"problems"`
 	// SetAside is the path of a journal that could not be read when the driver started.
 	SetAside string `json:"setAside,omitempty"`
-	// NRITimeout is how long the container runtime waits for an NRI plugin; zero before the first connection.
+	// NRITimeout is how long the container runtime waits for an NRI plugin; it is zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
 	// MissingFacts are the facts that the driver needs and that the container runtime does not report.
 	MissingFacts []string `json:"missingFacts,omitempty"`
 	// AttributeFiles are the files that currently provide device attributes.
 	AttributeFiles []nodeattributes.File `json:"attributeFiles,omitempty"`
-	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
-	// if the driver cannot list them.
+	// CNIPlugins are the plugins that are visible in the driver's container, which may differ from those on the node.
+	// It is nil if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
-	// UnusableCNIs contains, by CNI type, the reason why an installed plugin that a policy uses cannot work on the
-	// node.
+	// UnusableCNIs maps the CNI type of each installed plugin that a policy uses but that cannot work on the node to
+	// the reason.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
 	// MissingInterpreters contains, by CNI type, the program interpreter of each dynamically linked plugin of a topology
 	// that does not exist in the driver's container.
@@ -72,21 +72,23 @@ type State struct {
 	// HostPaths are the host paths that plugins require, by CNI type, according to the built-in schemas and the schemas
 	// in the cluster; nil if the driver does not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
-	// LinkTypes are the types of links that plugins create, by CNI type; nil if the driver does not report them.
+	// LinkTypes maps CNI types to the types of the links that the plugin creates. It is nil if the driver does not
+	// report them.
 	LinkTypes map[string][]string `json:"linkTypes,omitempty"`
-	// PodAnnotations contains, by CNI type, the annotation that pods use to select networks for the plugin; nil if the
+	// PodAnnotations maps CNI types to the annotation with which pods select networks for the plugin. It is nil if the
 	// driver does not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
-	// Refused lists the claims that pods are waiting for and that the driver rejected in the kubelet's last attempt.
+	// Refused lists the claims that pods are waiting for and that the driver rejected when the kubelet last tried to
+	// prepare them.
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
-// RefusedClaim is a claim that could not be prepared. Between the kubelet's attempts, which eventually are minutes
-// apart, it is the only record of the claim.
+// RefusedClaim is a claim that could not be prepared. Between the kubelet's attempts, which can be minutes apart, it is
+// the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
-	// Devices lists the devices that are allocated to the claim despite its rejection; nil if the driver does not
-	// report them.
+	// Devices lists the devices that remain allocated to the claim although it was rejected. It is nil if the driver
+	// does not report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
 	// Pods are the pods on the node that are waiting for the claim, as namespace/name.
 	Pods    []string `json:"pods"`
@@ -99,19 +101,19 @@ type RefusedClaim struct {
 type AllocatedDevice struct {
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Consumed is the part of the device's counters that is allocated to the claim.
+	// Consumed contains the amounts of the device's counters that are allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Holding is a claim that holds devices. Even a claim whose preparation failed blocks its devices for other claims.
+// Holding is a claim that holds devices. Even a claim that could not be prepared blocks its devices for other claims.
 type Holding struct {
 	Claim   cnichain.Claim
 	Devices []AllocatedDevice
-	// Pods lists the pods that are waiting for a claim that could not be prepared, as namespace/name.
+	// Pods lists, as namespace/name, the pods that are waiting for the claim if it could not be prepared.
 	Pods []string
-	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
+	// Refused is the reason why the claim could not be prepared; it is empty if the claim was prepared.
 	Refused string
-	// Since is the time at which the claim was prepared or rejected.
+	// Since is the time when the claim was prepared or rejected.
 	Since time.Time
 }
 
@@ -140,7 +142,7 @@ func (h *Holding) Holds(pool, name string) bool {
 	return slices.ContainsFunc(h.Devices, func(d AllocatedDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Versions contains the component versions that the Node object reports.
+// Versions contains the component versions from the Node object.
 type Versions struct {
 	Kubelet string `json:"kubelet"`
 	Runtime string `json:"runtime"` // including the name: containerd://2.4.2
@@ -169,7 +171,7 @@ type Problem struct {
 	Remark bool `json:"remark,omitempty"`
 }
 
-// Topology contains the parts of a NetworkTopology that concern a node.
+// Topology contains the parts of a NetworkTopology that are relevant for a node.
 type Topology struct {
 	Name string `json:"name"`
 	// Conditions are the conditions set by the controller.
@@ -180,7 +182,7 @@ type Topology struct {
 	Drivers []string `json:"drivers,omitempty"`
 }
 
-// PolicyInputs contains the policies and the inputs for their evaluation.
+// PolicyInputs contains the policies and everything else that is needed to evaluate them.
 type PolicyInputs struct {
 	Node     string                           `json:"node"`
 	Labels   map[string]string                `json:"labels"`
@@ -190,16 +192,17 @@ type PolicyInputs struct {
 // Claim is a prepared claim.
 type Claim struct {
 	ClaimRecord
-	// Unused is true if no pod on the node uses the claim: the kubelet is about to release it, or has forgotten it.
+	// Unused is true if no pod on the node uses the claim: the kubelet is about to release the claim or has forgotten
+	// it.
 	Unused bool `json:"unused,omitempty"`
 }
 
-// The states of a sandbox.
+// These are the states of a sandbox.
 const (
 	SandboxAttaching = "attaching"
 	SandboxReady     = "ready"
 	SandboxDetaching = "detaching"
-	// SandboxEnded is the state of a sandbox that could not be attached and is being removed. The kubelet creates
+	// SandboxEnded is the state of a sandbox that could not be attached and is being removed. The kubelet will create
 	// another sandbox.
 	SandboxEnded = "ended"
 )
@@ -210,7 +213,7 @@ type Sandbox struct {
 	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
 	State  string       `json:"state"`  // one of the constants above
-	// Since is the time at which attaching began or, if the sandbox is being detached, at which detaching began.
+	// Since is the time when attaching began or, if the sandbox is being detached, when detaching began.
 	Since time.Time `json:"since"`
 	// Pin is the path at which the sandbox's network namespace is pinned.
 	Pin string `json:"pin"`
@@ -218,9 +221,10 @@ type Sandbox struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Failure is the error from the last failed attempt to attach, possibly from the pod's previous sandbox.
 	Failure string `json:"failure,omitempty"`
-	// FailureHint is the remedy for the failure if the node's kernel seems to lack a feature.
+	// FailureHint is the remedy for the failure if the cause appears to be a feature that the node's kernel lacks.
 	FailureHint string `json:"failureHint,omitempty"`
-	// DetachFailure is the error from the last attempt to detach the sandbox or one of its claims. The driver retries.
+	// DetachFailure is the error from the last attempt to detach the sandbox or one of its claims. The driver will
+	// retry.
 	DetachFailure string `json:"detachFailure,omitempty"`
 }
 
@@ -252,25 +256,25 @@ type Interface struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
-	// RDMA describes how the application addresses the device's RDMA devices; RDMAUnknown is the reason why GIDs are
+	// RDMA describes how applications address the device's RDMA devices. RDMAUnknown is the reason why GIDs are
 	// missing.
 	RDMA        []cnichain.VerbsDevice `json:"rdma,omitempty"`
 	RDMAUnknown string                 `json:"rdmaUnknown,omitempty"`
-	// Missing is the first interface in the device's chain that was attached but is no longer in the pod; empty if none
-	// is missing.
+	// Missing is the first interface in the device's chain that was attached but is no longer in the pod; it is empty
+	// if none is missing.
 	Missing string `json:"missing,omitempty"`
 }
 
-// The kinds of orphans, in addition to the CDI specs in nodeapi.
+// These are the kinds of orphans, in addition to the kinds of CDI specs in nodeapi.
 const (
-	// OrphanNamespace is the pin of a network namespace.
+	// OrphanNamespace is the kind for the pin of a network namespace.
 	OrphanNamespace = "network namespace"
-	// OrphanLog is the CNI log of a claim.
+	// OrphanLog is the kind for the CNI log of a claim.
 	OrphanLog = "CNI log"
 )
 
-// Orphan is a file on the node without an owner. Orphans exist only after crashes and faults: normally, files are
-// removed together with their claim or sandbox.
+// Orphan is a file on the node that no longer has an owner. Orphans exist only after crashes and faults, since files
+// are normally removed together with their claim or sandbox.
 type Orphan struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
@@ -291,12 +295,12 @@ func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	return slices.DeleteFunc(slices.Clone(all), unused)
 }
 
-// MissingText returns the message saying that an interface is missing from the sandbox's pod.
+// MissingText returns the message that reports that an interface is missing from the sandbox's pod.
 func (s *Sandbox) MissingText(name string) string { return MissingText("pod "+s.Pod.String(), name) }
 
-// MissingText returns the message saying that attached interfaces are no longer in their pod, and how to fix this.
-// Events, conditions, health and netdra share this text. pod is "pod ns/name", or "the pod" if the context identifies
-// it.
+// MissingText returns the message that reports that attached interfaces are no longer in their pod and explains how to
+// fix this. The same message is used in events, conditions, device health and netdra. pod is "pod ns/name", or "the
+// pod" if the context identifies the pod.
 func MissingText(pod string, names ...string) string {
 	subject, verb := "interface", "is"
 	if len(names) > 1 {

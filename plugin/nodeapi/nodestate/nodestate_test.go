@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The JSON form is a contract between versions: renaming a field breaks netdra, or the journal of an earlier driver.
+// The JSON form is a contract between versions: renaming a field breaks netdra or makes the journal of an earlier
+// driver unreadable.
 func TestRoundTrip(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, test := range map[string]struct {
@@ -88,7 +89,7 @@ func TestAnswersOfEarlierDrivers(t *testing.T) {
 	}
 }
 
-// nodeapi does not import Kubernetes packages, and therefore repeats the name of the driver.
+// nodeapi does not import Kubernetes packages and therefore repeats the driver's name.
 func TestNameOfTheDriver(t *testing.T) {
 	if want := chainapi.DriverName + "-u.json"; nodeapi.GateName("u") != want {
 		t.Errorf("a gate is called %s, want %s", nodeapi.GateName("u"), want)
