@@ -154,8 +154,8 @@ func topologyError(name string, problems field.ErrorList) error {
 	return fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
 }
 
-// checkNamespace returns an error if a topology does not allow claims from a namespace. It reads the namespace's labels
-// only for topologies that restrict namespaces.
+// checkNamespace returns an error if a topology does not allow claims from the given namespace. It reads the
+// namespace's labels only if the topology restricts namespaces.
 func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
@@ -195,8 +195,8 @@ func (d *draPlugin) define(
 	return defined, nil
 }
 
-// definition returns the configuration in a NetworkAttachmentDefinition, given as namespace/name. found is false if the
-// object or its kind does not exist in the cluster.
+// definition returns the configuration from the NetworkAttachmentDefinition with the given namespace/name. found is
+// false if the object or its kind does not exist in the cluster.
 func (c *cluster) definition(ctx context.Context, name string) (config string, found bool, err error) {
 	data, err := c.readDefinition(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -222,8 +222,8 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 }
 
 // checkSelections rejects a claim if no pod selects the networks that the claim attaches, because the plugin would fail
-// or wait for minutes. A claim with several pods is prepared if at least one of them selects the networks; the other
-// pods get an event.
+// or wait for minutes. If several pods use the claim, it is sufficient that one of them selects the networks; an event
+// is created for each of the other pods.
 func (d *draPlugin) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {

@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// claimsOf returns the prepared claims of a pod that have something to attach, in the order of the pod's
-// resourceClaims, followed by the claim for its extended resources. It does not query the API server.
+// claimsOf returns those of a pod's prepared claims that have something to attach, in the order of the pod's
+// resourceClaims, followed by the claim for the pod's extended resources. It does not query the API server.
 //
 // Any pod may name any claim in its namespace, including claims that were generated for other pods, and the kubelet
-// prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is authoritative.
-// claimsOf reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this
-// pod. If neither is available and other pods in the namespace have claims, claimsOf returns an error, and the kubelet
-// retries the sandbox.
+// prepares a claim only once. Therefore, a record does not necessarily list all users of its claim, and only the pod's
+// spec is authoritative. claimsOf reads it from the pod cache, or uses the claim names from the record of a claim that
+// was prepared for this pod. If neither is available and other pods in the namespace use claims, claimsOf returns an
+// error, and the kubelet tries to create the sandbox again.
 func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
@@ -48,8 +48,8 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	return named, nil
 }
 
-// namesAtPrepare returns the names of all claims of a pod, as recorded when one of them was prepared. It returns nil if
-// there is no such record.
+// namesAtPrepare returns the names of all of a pod's claims, as recorded when one of the claims was prepared. It
+// returns nil if there is no such record.
 func namesAtPrepare(records []claims.Record, podUID string) []string {
 	for i := range records {
 		for _, consumer := range records[i].Consumers {
@@ -61,13 +61,13 @@ func namesAtPrepare(records []claims.Record, podUID string) []string {
 	return nil
 }
 
-// attachable returns the claims that have steps to attach: devices with administrative access are not attached to pods,
-// and the devices of topologies with attachment External are attached by other components.
+// attachable returns the claims that the driver has to attach: devices with administrative access are not attached to
+// pods, and devices in topologies with attachment External are attached by other components.
 func attachable(records []claims.Record) []claims.Record {
 	return slices.DeleteFunc(records, func(record claims.Record) bool { return !record.Attaches() })
 }
 
-// prepared returns the prepared claims of a namespace that have one of the names and something to attach.
+// prepared returns the prepared claims in a namespace that have one of the given names and have something to attach.
 func (n *nriPlugin) prepared(namespace string, names []string) []claims.Record {
 	var records []claims.Record
 	for _, name := range names {
@@ -78,8 +78,8 @@ func (n *nriPlugin) prepared(namespace string, names []string) []claims.Record {
 	return attachable(records)
 }
 
-// claimNames returns the names of the claims of a pod, in the order of its resourceClaims, followed by the claim that
-// the scheduler created for its extended resources. It returns an error if a claim has not been generated from its
+// claimNames returns the names of a pod's claims in the order of its resourceClaims, followed by the name of the claim
+// that the scheduler created for its extended resources. It returns an error if a claim has not been generated from its
 // template yet.
 func claimNames(pod *corev1.Pod) ([]string, error) {
 	var names []string
@@ -88,7 +88,7 @@ func claimNames(pod *corev1.Pod) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot look up the claims of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		if name != nil { // nil if the template needs no claim
+		if name != nil { // nil if no claim has to be generated from the template
 			names = append(names, *name)
 		}
 	}
@@ -98,8 +98,8 @@ func claimNames(pod *corev1.Pod) ([]string, error) {
 	return names, nil
 }
 
-// Messages about facts that a runtime does not report, each with the guarantee that is lost as a result. The driver
-// checks for facts rather than versions, because distributions patch their runtimes.
+// These messages describe facts that a runtime does not report, and the guarantee that is lost as a result. The driver
+// checks for the facts rather than for versions, because distributions patch their runtimes.
 const (
 	missingClaims = "the container runtime reports neither the CDI devices nor the hooks of containers to NRI plugins: " +
 		"containers do not get the limits of their claims, and a running pod may be attached again if the driver has " +
@@ -108,7 +108,7 @@ const (
 		"attached"
 )
 
-// checkListed calls checkReported for the listed containers that name no claim.
+// checkListed calls checkReported for the listed containers that do not appear to name a claim.
 func (n *nriPlugin) checkListed(pods []*api.PodSandbox, containers []*api.Container) {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
@@ -121,8 +121,8 @@ func (n *nriPlugin) checkListed(pods []*api.PodSandbox, containers []*api.Contai
 	}
 }
 
-// checkReported reports a runtime that does not describe containers completely. This is the case if a container names a
-// claim according to its pod, but the runtime does not report the claim.
+// checkReported reports that the runtime does not describe containers completely if, according to its pod, a container
+// names a claim, but the runtime does not report the claim.
 func (n *nriPlugin) checkReported(pod *api.PodSandbox, container *api.Container) {
 	cached := n.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if cached == nil {
@@ -136,7 +136,7 @@ func (n *nriPlugin) checkReported(pod *api.PodSandbox, container *api.Container)
 	}
 }
 
-// isAttachable reports whether a container that names a claim as a whole names devices that the driver attaches.
+// isAttachable reports whether a container names a whole claim and the claim has devices that the driver attaches.
 func (n *nriPlugin) isAttachable(pod *corev1.Pod, named corev1.ResourceClaim) bool {
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
@@ -149,7 +149,7 @@ func (n *nriPlugin) isAttachable(pod *corev1.Pod, named corev1.ResourceClaim) bo
 	return false
 }
 
-// reportMissing reports a missing fact once for each connection: in the log, in a node event, and to netdra.
+// reportMissing reports a missing fact once per connection: in the log, as an event for the node, and through netdra.
 func (n *nriPlugin) reportMissing(fact string) {
 	if !n.runtime.addMissing(fact) {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// usesClaims returns the names of the claims that are found for a pod in the namespace ns.
+// usesClaims returns the names of the claims that the driver finds for a pod in the namespace ns.
 func (f *fixture) usesClaims(pod string) ([]string, error) {
 	records, err := f.nri.claimsOf(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
 	var names []string
@@ -23,7 +23,8 @@ func (f *fixture) usesClaims(pod string) ([]string, error) {
 	return names, err
 }
 
-// Kubernetes allows a pod to name another pod's generated claim, and the kubelet does not prepare the claim again.
+// Kubernetes allows a pod to name a claim that was generated for another pod, and the kubelet does not prepare such a
+// claim again.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -49,7 +50,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	_, _, err = f.nri.CreateContainer(context.Background(), f.sandbox("b-0"), &api.Container{Name: "sidecar",
 		PodSandboxId: "b-0"})
 	f.must(err)
-	f.runs("a-0") // the device is exclusive, so the claim's own pod is rejected while the other pod has it
+	f.runs("a-0") // the device is exclusive, so the claim's own pod is rejected while the other pod is using it
 	f.addPod(podObject("a", "c"))
 	if err := f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")); err == nil ||
 		!strings.Contains(err.Error(), "pod ns/b uses its exclusive device") {
@@ -79,8 +80,8 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// The creation of a container that names a claim is the last opportunity to detect an unattached sandbox: either the
-// claim is attached, or the pod gets an event.
+// The creation of a container that names a claim is the last opportunity to detect that its sandbox is not attached:
+// the driver either attaches the claim or creates an event for the pod.
 func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")

@@ -17,8 +17,7 @@ import (
 
 const selectsNetworks = "example.org/networks"
 
-// selecting makes host-device a plugin that only attaches networks that are selected by pods and described by
-// definitions.
+// selecting makes host-device a plugin that attaches only networks that a pod selects and a definition describes.
 func selecting(t *testing.T) *fixture {
 	f := newFixture(t)
 	rule := &chainapi.PodNetworks{Annotation: selectsNetworks, Parameter: "network", InterfaceNames: "selected",
@@ -44,8 +43,8 @@ func selecting(t *testing.T) *fixture {
 	return f
 }
 
-// A claim gets its network's definition as it is when the claim is prepared, and its pod gets the interface that the
-// annotation names.
+// A claim uses its network's definition as it was when the claim was prepared, and the interface in the pod gets the
+// name from the annotation.
 func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
 	pod := podObject("a", "c")
@@ -69,8 +68,8 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 }
 
-// If a pod cannot be attached, preparing its claim already fails with the reason. No device is held, and no plugin is
-// called.
+// If a pod can never be attached, the preparation of its claim already fails with the reason. The claim holds no
+// devices, and no plugin is called.
 func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "network-attachment-definitions"}, "tenant")
 	for name, test := range map[string]struct {
@@ -111,7 +110,7 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	}
 }
 
-// A claim that several pods use is prepared for the pods that select its network. A sandbox of any other pod is
+// A claim that is used by several pods is prepared for the pods that select its network. A sandbox of any other pod is
 // rejected before a plugin is called.
 func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 	f := selecting(t)

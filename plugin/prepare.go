@@ -27,12 +27,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet waits up to 45 s for the
-// response and starts none of the pod's containers in the meantime. Prepare changes nothing on the host, so a call that
-// exceeds the limit can simply fail, and the kubelet retries.
+// prepareLimit allows for claims.ReleaseWait, 12 s, and the work that follows. The kubelet waits up to 45 s for the
+// response and does not start any of the pod's containers in the meantime. Prepare changes nothing on the host, so a
+// call that exceeds the limit can simply fail, and the kubelet will retry.
 const prepareLimit = 20 * time.Second
 
-// components are the parts of the driver that calls from the kubelet, the runtime and netdra share.
+// components are the parts of the driver that are used to handle calls from the kubelet, the runtime and netdra.
 type components struct {
 	Cluster   *cluster
 	Publisher *publish.Publisher
@@ -45,27 +45,28 @@ type components struct {
 	Health    *status.Health
 	Metrics   *metrics
 	Clock     clock.Clock
-	// Work is canceled when the driver stops.
+	// Work is canceled when the driver shuts down.
 	Work context.Context
-	// Observer reports, on a pod and its claims, why the pod is not attached.
+	// Observer reports why a pod is not attached, both on the pod and on its claims.
 	Observer attach.Observer
 }
 
 type draConfig struct {
 	components
-	// Connected reports whether the container runtime would report a new pod to the driver.
+	// Connected reports whether the driver is connected to the container runtime, which then reports new pods.
 	Connected func() bool
 	// Busy reports how the node itself uses links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// MissingLinkTypes returns the given link types that the kernel does not support.
+	// MissingLinkTypes returns those of the given link types that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// Fatal is called with an error that requires a new process.
+	// Fatal is called with an error from which only a new process can recover.
 	Fatal func(error)
 }
 
 type draPlugin struct {
 	draConfig
-	// locks serializes Prepare and release for each claim UID, so that the kubelet's calls for one claim never overlap.
+	// locks serializes the preparation and release of each claim by UID, so that the kubelet's calls for a claim never
+	// overlap.
 	locks *keylock.Locks
 	// evicting contains the UIDs of claims that are being evicted.
 	evicting sync.Map
@@ -92,7 +93,7 @@ func (d *draPlugin) PrepareResourceClaims(
 				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
 			d.Statuses.Failed(claimOf(claim), allocatedDevices(claim), status.ReasonPrepare, err)
-			// The kubelet sends this error as an event.
+			// The kubelet reports this error as an event.
 			err = fmt.Errorf("%w; %s", err, status.PrepareHint(claimOf(claim), err))
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
@@ -118,9 +119,9 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 	return cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
 }
 
-// prepare is idempotent: for a prepared claim, it responds from the record and rewrites files that were lost in a
-// reboot. The claim's lock serializes Prepare and Unprepare for the same claim. Calls for different claims run
-// concurrently.
+// prepare is idempotent: for a prepared claim, it returns the result based on the record and rewrites files that were
+// lost in a reboot. The claim's lock serializes Prepare and Unprepare for the same claim. Calls for different claims
+// run concurrently.
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
@@ -129,8 +130,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	defer unlock()
 	record, known := d.Claims.Get(string(claim.UID))
 	if known && !claims.IsRecordOf(&record, claim) {
-		// The claim was deallocated and allocated again, and the kubelet did not release it in the meantime because its
-		// last pod was force-deleted or the node was lost.
+		// The claim has been deallocated and allocated again, but the kubelet did not release it in between, because
+		// its last pod was force-deleted or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
 			"released first")
 		if err := d.release(ctx, record.Claim.UID); err != nil {
@@ -139,8 +140,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		// The kubelet calls again when another pod uses the claim. The call must fail as long as the driver could not
-		// attach that pod.
+		// The kubelet calls again if another pod uses the claim. The call must fail for as long as the driver would be
+		// unable to attach that pod.
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}
@@ -152,8 +153,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		}
 		return d.devices(&record), d.tellOthers(&record)
 	}
-	// From here on, the claim holds its devices. Nothing on the host has changed yet: that happens when the sandbox
-	// starts.
+	// From here on, the claim holds its devices. Nothing on the host has been changed yet: that happens when the
+	// sandbox starts.
 	record, err = d.compileAndHold(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is reconnecting")
 }
 
-// tellOthers writes the device information for other components that attach devices of the claim.
+// tellOthers writes the device information files for other components that attach the claim's devices.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil
@@ -185,8 +186,8 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 	return d.External.Sync(record.Claim.UID)
 }
 
-// compileAndHold builds the record of a claim and reserves its devices and addresses. Concurrent calls may assign the
-// same last addresses in a block; a claim that loses this race is compiled again.
+// compileAndHold builds a claim's record and reserves the claim's devices and addresses. Concurrent calls may assign
+// the same last addresses in a block; a claim that loses this race is compiled again.
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {
@@ -214,7 +215,7 @@ func steps(record *claims.Record) int {
 	return n
 }
 
-// devices returns the response to the kubelet: each device with the claim's gate and its metadata for containers.
+// devices returns the response to the kubelet: each device, with the claim's gate and the metadata for containers.
 func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	steps := d.Sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -227,7 +228,7 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 		}
 		if step := record.ExternalStep(held); step != nil {
 			device.CDIDeviceIDs = deviceIDs(record, step, device.CDIDeviceIDs)
-		} else if !record.Attaches() { // the bandwidth of a link for devices that other components attach
+		} else if !record.Attaches() { // bandwidth on a link, for devices that other components attach
 			device.CDIDeviceIDs = nil
 		}
 		if held.ShareID != "" {
@@ -238,13 +239,13 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	return devices
 }
 
-// UnprepareResourceClaims succeeds once every device is back on the host. Until then it returns an error, and the
+// UnprepareResourceClaims succeeds once every device is back on the host. Until then, it returns an error, and the
 // kubelet retries.
 func (d *draPlugin) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
-	// A stopping kubelet cancels its calls, but this must not interrupt plugins in the middle of a DEL. The kubelet
-	// calls again after its restart.
+	// The kubelet cancels its calls when it shuts down, but this must not interrupt plugins in the middle of a DEL. The
+	// kubelet will call again after it restarts.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unprepareLimit)
 	defer cancel()
 	results := make(map[types.UID]error, len(claims))
@@ -263,7 +264,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 	return results, nil
 }
 
-// HandleError handles failures to write slices and the termination of the gRPC servers.
+// HandleError handles failed slice writes and the termination of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	d.Publisher.HandleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
@@ -271,8 +272,8 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus reports the health of devices to the kubelet. A report also makes the kubelet retry pods that no
-// longer need to wait.
+// WatchHealthStatus reports device health to the kubelet. A report also makes the kubelet retry pods that no longer
+// have to wait.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Watch(ctx, reports)
 }

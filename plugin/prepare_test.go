@@ -26,7 +26,7 @@ func TestPositionIsThatOfThePodSpec(t *testing.T) {
 	}
 }
 
-// Only one of several mutually exclusive claims is prepared, regardless of how many arrive concurrently.
+// Of several mutually exclusive claims, only one is prepared, regardless of how many arrive concurrently.
 func TestOneDeviceIsHeldOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-0", "a", "up0")
@@ -84,7 +84,7 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 	}
 }
 
-// A step whose plugin needs a feature that the kernel lacks is rejected before the pod reaches the runtime.
+// If a step's plugin needs a feature that the kernel lacks, the claim is rejected before the pod reaches the runtime.
 func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "tuning"},
@@ -157,7 +157,7 @@ func TestQuarantine(t *testing.T) {
 	if attempts < 9 {
 		t.Errorf("given up after %d attempts", attempts)
 	}
-	next := f.prepared("claim-b", "b", "up1") // another device is not affected
+	next := f.prepared("claim-b", "b", "up1") // other devices are not affected
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
 	refused := func() error {
 		_, err := f.dra.ofDevice(*record.Plans[0].Steps[0].Device)
@@ -196,7 +196,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A cleanup that can never succeed is abandoned on request, and the response contains the error.
+// A cleanup that can never succeed is abandoned on request. The response contains the error.
 func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +226,7 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	}
 }
 
-// Missing attachment records are irrelevant: a claim is released once its devices are on the host.
+// It does not matter if attachment records are missing: a claim is released once its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -245,7 +245,7 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	}
 }
 
-// The baseline is read from the kernel when no pod can have the device; it does not come from an earlier discovery.
+// The baseline is read from the kernel at a time when no pod can have the device; it is not taken from an earlier scan.
 func TestPrepareTakesTheBaseline(t *testing.T) {
 	f := newFixture(t)
 	for _, link := range []string{"up0", "up1"} {
@@ -270,7 +270,8 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 	}
 }
 
-// A link that the node uses is not taken, even if a policy exposes it and the scheduler allocates it.
+// A claim for a link that the node itself uses is rejected, even if a policy exposes the link and the scheduler
+// allocates it.
 func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
@@ -288,7 +289,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.must(f.claims.Hold(record, f.baselines))
 }
 
-// A link with addresses that belong to the node is only taken if the policy allows it and the addresses can be
+// A link with addresses of the node is given to a claim only if the policy allows this and the addresses can be
 // restored.
 func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	for _, test := range []struct {
@@ -312,7 +313,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	}
 }
 
-// A driver that is being stopped does not start a release: the kubelet calls the next driver process.
+// During shutdown, the driver does not start a release: the kubelet will call the next driver process.
 func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -338,8 +339,8 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// A claim survives a reboot after which its NIC has a different name. If it used the old name, a plugin would take
-// another NIC.
+// A claim survives a reboot after which its NIC has a different name. With the old name, a plugin would move a
+// different NIC.
 func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -361,7 +362,7 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
-	f.setPublisher(f.newPublisher(nil)) // it has not read anything
+	f.setPublisher(f.newPublisher(nil)) // it has not scanned the host yet
 	results, err := f.dra.PrepareResourceClaims(context.Background(),
 		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
 	f.must(err)

@@ -32,25 +32,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// ReplayConfig selects a recorded machine and the node under whose name it is published.
+// ReplayConfig selects a recorded machine and the node as which it is published.
 type ReplayConfig struct {
-	// Recording is a directory written by `netdra facts --record`.
+	// Recording is the path to a directory written by `netdra facts --record`.
 	Recording string
 	// NodeName is the name of a Node object in the cluster. Its labels determine which policies apply.
 	NodeName string
-	// RestConfig is the configuration for clients of the API server.
+	// RestConfig is the configuration for API server clients.
 	RestConfig *rest.Config
-	// CNIDirs are the directories with CNI plugins: devices are offered only for installed plugins.
+	// CNIDirs are the directories that are searched for CNI plugins, because devices are offered only for installed
+	// plugins.
 	CNIDirs []string
-	// ListAttributes and CompatibilityGroups are as in [Config].
+	// ListAttributes and CompatibilityGroups have the same meaning as in [Config].
 	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is the interval between checks of the recording. A changed recording is published like a change to the
-// machine.
+// replayPeriod is how often the recording is checked for changes. A change to the recording has the same effect as a
+// change to the machine.
 const replayPeriod = time.Second
 
-// Replay publishes the devices of a recorded machine until ctx is done, as the driver on that machine would. It serves
+// Replay publishes the devices of a recorded machine, as the driver on that machine would, until ctx is done. It serves
 // neither a kubelet nor a container runtime, so a pod that is allocated one of the devices never starts.
 func Replay(ctx context.Context, config ReplayConfig) error {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
@@ -87,7 +88,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	group.Go(func() error { return c.run(ctx) })
 	group.Go(func() error {
 		if err := c.synced(ctx); err != nil {
-			return nil //nolint:nilerr // ctx has ended
+			return nil //nolint:nilerr // ctx is done
 		}
 		// Seed the controller with the first slices. An empty start would delete the slices of the previous process.
 		var controller *resourceslice.Controller
@@ -145,7 +146,7 @@ func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 	return broken, nil
 }
 
-// state returns a string that changes when a file of the recording is written or replaced.
+// state returns a string that changes whenever a file in the recording is written or replaced.
 func (p polled) state() string {
 	var state strings.Builder
 	entries, _ := os.ReadDir(p.dir) // errors are reported when the recording is read

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology requires RDMA devices and limits.
+// withRDMA attaches claim-a, whose topology requires RDMA devices and sets limits, to the sandbox a-0.
 func withRDMA(t *testing.T, mode string) *fixture {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", mode)
@@ -27,7 +27,7 @@ func withRDMA(t *testing.T, mode string) *fixture {
 	return f
 }
 
-// limited turns a prepared record into a record for a topology with RDMA and limits.
+// limited changes a prepared record into one for a topology with RDMA and limits.
 func (f *fixture) limited(record claims.Record) claims.Record {
 	f.Helper()
 	step := &record.Plans[0].Steps[0]
@@ -52,7 +52,7 @@ func (f *fixture) create(sandbox string, named ...string) (*api.ContainerAdjustm
 	return adjustment, err
 }
 
-// Only containers that name the claim get its device nodes and limits.
+// Only containers that name the claim get the claim's device nodes and limits.
 func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
 		t.Run(mode, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	}
 }
 
-// After its module has been reloaded, an RDMA device has different device nodes; the old nodes may belong to another
-// pod.
+// After its kernel module has been reloaded, an RDMA device has different device nodes, and the old nodes may belong to
+// another pod.
 func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.RemoveRDMA("mlx5_0")
@@ -104,8 +104,8 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// A claim is rejected before anything is changed if its device has no RDMA device, or has an RDMA device that cannot
-// leave the host.
+// If a claim's device has no RDMA device, or has an RDMA device that cannot leave the host, the claim is rejected
+// before anything is changed.
 func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f := newFixture(t)
 	topology := testTopology()
@@ -136,8 +136,8 @@ func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// To list ports, the kernel queries the hardware, which may be slow. Containers must not wait for this, because they
-// are created under a node-wide lock.
+// To list ports, the kernel queries the hardware, which may be slow. The creation of containers must not wait for this,
+// because the runtime holds a node-wide lock in the meantime.
 func TestContainersDoNotWaitForCards(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.Fail("rdma ports", errors.New("the hardware was queried"))
@@ -145,7 +145,7 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	f.must(err)
 }
 
-// The application has renamed its RDMA device so that the line in rdma.max would limit a different device.
+// The application has renamed its RDMA device in such a way that the line in rdma.max would limit a different device.
 func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	for name, fine := range map[string]bool{
 		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,
@@ -165,8 +165,8 @@ func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	}
 }
 
-// Two RDMA devices in different namespaces have the same name. The line in rdma.max contains the device index, since
-// the kernel would otherwise reject the line or limit the other device.
+// Two RDMA devices in different namespaces have the same name. The line in rdma.max includes the device index; without
+// it, the kernel would reject the line or limit the other device.
 func TestLimitOfAnRDMADeviceWhoseNameIsNotUnique(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	devices, err := f.node.RDMADevices(f.boxes.States()[0].Pin)

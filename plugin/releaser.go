@@ -15,16 +15,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// unprepareLimit covers one plugin call, which is limited to 30 s, and a few seconds for the journal: the response must
-// arrive before the kubelet gives up; otherwise the error in the response is lost. The next call continues the work.
+// unprepareLimit allows for one plugin call, which is limited to 30 s, and a few seconds for the journal. The response
+// must arrive before the kubelet gives up; otherwise, the error in the response is lost. The next call continues the
+// work.
 const unprepareLimit = 35 * time.Second
 
-// A claim is released if the kubelet requests it, if the claim has been allocated again, or if it has no pods and its
-// devices have been allocated to another claim.
+// A claim is released if the kubelet requests this, if the claim has been allocated again, or if the claim has no pods
+// and its devices have been allocated to another claim.
 
-// unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does
-// not wait for running calls, and the plugins would be killed together with the driver. The response also waits until
-// the release is complete, since the kubelet forgets a claim as soon as a call succeeds.
+// unprepare releases a claim. The caller must let it run to completion even if the driver is shutting down: the gRPC
+// server does not wait for running calls, and the plugins would be killed together with the driver. The response also
+// waits until the release is complete, since the kubelet forgets a claim as soon as a call succeeds.
 func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	unlock, err := d.locks.Acquire(ctx, uid)
 	if err != nil {
@@ -34,9 +35,10 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// rivalsOf returns the rules for claims that hold devices that the given claim needs. An earlier claim with the same
-// name is treated as having no pods: the kubelet has just read the claim that now has this name from the API server.
-// Otherwise, the pod that waits for the new claim would prevent the old claim from being released.
+// rivalsOf returns the callbacks that decide about claims that hold devices that the given claim needs. An earlier
+// claim with the same name is treated as having no pods, because the kubelet has just read the claim that now has this
+// name from the API server. Otherwise, the pod that waits for the new claim would prevent the old claim from being
+// released.
 func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
@@ -50,9 +52,9 @@ func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	}
 }
 
-// isLeaving reports whether a claim is being released or soon will be because all of its pods, both its consumers and
-// the pods that name it, are terminating or no longer exist. The kubelet releases a claim some time after its pod was
-// force-deleted.
+// isLeaving reports whether a claim is being released, or will soon be released because all of its pods (its consumers
+// and the pods that name it) are terminating or no longer exist. After a pod has been force-deleted, it takes the
+// kubelet some time to release the pod's claim.
 func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	if d.Sandboxes.IsReleasing(record.Claim.UID) {
 		return true
@@ -64,14 +66,14 @@ func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool 
 
 // evict releases a claim whose device the scheduler has allocated to another claim, if the claim has no allocation and
 // no pods in the API server, because its pods were force-deleted. The kubelet would release the claim a few seconds
-// later, after stopping the containers. Until then, the containers run without their interfaces, as they do after every
-// forced deletion.
+// later, after stopping the containers. Until then, the containers run without their interfaces, as after any forced
+// deletion.
 func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
 	if d.Sandboxes.IsReleasing(uid) || len(naming) > 0 || !d.isAbandoned(record) {
 		return
 	}
-	// Every claim that is waiting for the device calls evict once per second.
+	// evict is called once per second for every claim that is waiting for the device.
 	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
@@ -85,8 +87,8 @@ func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 			return // the claim is being prepared or released
 		}
 		defer unlock()
-		// Check under the claim's lock, and read from the API server directly. A cache may lag behind an allocation
-		// that Prepare has just acted on.
+		// Check under the claim's lock, and read from the API server directly. A cache might not contain an allocation
+		// yet that Prepare has just acted on.
 		allocated, err := d.Cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
 			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
@@ -114,11 +116,11 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 		func(pod executor.Pod) bool { return !d.Cluster.podUIDIsGone(pod.UID) })
 }
 
-// release returns every device to the host. The caller must hold the claim's lock.
+// release returns all of a claim's devices to the host. The caller must hold the claim's lock.
 //
-// The order matters if the process terminates partway through. First, the devices are returned and verified. Then the
-// record is deleted, which frees the devices for other claims. The remaining steps concern files, which a sweep
-// repairs, and the status of the claim.
+// The order matters in case the process terminates partway through. First, release returns the devices and verifies
+// that they are back. Then it deletes the record, which frees the devices for other claims. The remaining steps update
+// files, which a sweep would repair, and the status of the claim.
 func (d *draPlugin) release(ctx context.Context, uid string) error {
 	done, err := d.Sandboxes.ReleaseClaim(ctx, uid)
 	defer done()
@@ -132,7 +134,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	d.Health.Released(record.Devices) // before another claim can get them, so as not to discard the next owner's health
+	d.Health.Released(record.Devices) // before another claim can get the devices, whose health must be kept
 	if err := d.Claims.Release(uid); err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	// While the record existed, a disconnected driver only suspended the gate.
+	// As long as the record existed, a disconnected driver only suspended the gate.
 	if err := d.Sandboxes.SyncGate(uid); err != nil {
 		return err
 	}

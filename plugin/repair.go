@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 )
 
-// installation is the set of files and directories that the driver needs on its node and repairs while it is running.
+// installation is the set of files and directories that the driver needs on the node and that it repairs while it is
+// running.
 type installation struct {
 	directories *install.Directories
 	helper      *install.Helper
@@ -25,13 +26,13 @@ type installation struct {
 	defects defects
 }
 
-// defects holds the parts of the installation that the last sweep could not repair. It is safe for concurrent use.
+// defects records which parts of the installation the last sweep could not repair. It is safe for concurrent use.
 type defects struct {
 	mu     sync.Mutex
 	byPart map[string]error
 }
 
-// note records the defect in a part (nil if there is none), and logs the defect if it has changed.
+// note records a part's defect (nil if there is none) and logs the defect if it has changed.
 func (s *defects) note(ctx context.Context, part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,7 @@ func (s *defects) texts() (texts []string) {
 	return texts
 }
 
-// The parts of the installation, as they appear in /readyz and in logs.
+// These are the names of the parts of the installation, as they appear in /readyz and in logs.
 const (
 	partDirectories  = "directories"
 	partHelper       = "helper programs"
@@ -85,7 +86,8 @@ func (d *Driver) repairInstallation(ctx context.Context) {
 	d.installed.defects.note(ctx, partJournal, d.journalIsThere())
 }
 
-// repairFiles restores the claim files that the kubelet, the runtime and components that attach devices read.
+// repairFiles restores the claims' files, which are read by the kubelet, the runtime and other components that attach
+// devices.
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
 	d.installed.defects.note(ctx, partExternal, d.External.Sync(""))

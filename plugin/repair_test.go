@@ -26,7 +26,7 @@ func (f *fixture) repairing() (d *Driver, sweep func()) {
 	return d, func() { d.sweep(f.Context(), sweeper) }
 }
 
-// A sweep restores the gates of attached claims, regardless of what happened to their files, and reports failures.
+// A sweep restores the gates of attached claims, regardless of what has happened to their files, and reports failures.
 func TestRemovedFilesAreRepaired(t *testing.T) {
 	f := newFixture(t)
 	d, sweep := f.repairing()
@@ -38,7 +38,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 		name   string
 		damage func() error
 		repair func() error // the administrator's repair; may be nil
-		want   string       // the /readyz message until then
+		want   string       // message of /readyz until the repair
 	}{
 		{name: "CDI directory removed", damage: func() error { return os.RemoveAll(d.config.CDIDir) }},
 		{name: "gate removed", damage: func() error { return os.Remove(gate) }},

@@ -25,7 +25,7 @@ func onRuntimes(t *testing.T, test func(f *fixture)) {
 	}
 }
 
-// startRuntime starts the runtime's process.
+// startRuntime starts the simulated runtime's process.
 func (f *fixture) startRuntime() {
 	f.Helper()
 	dir, err := os.MkdirTemp("", "nri") // socket paths must be short
@@ -36,7 +36,7 @@ func (f *fixture) startRuntime() {
 	f.Cleanup(f.runtime.Stop)
 }
 
-// dial lets the driver connect to the runtime, and reconnect when necessary.
+// dial makes the driver connect to the runtime and reconnect whenever necessary.
 func (f *fixture) dial() (disconnect func()) {
 	f.Helper()
 	f.nri.setConnected(false)
@@ -54,8 +54,8 @@ func (f *fixture) dial() (disconnect func()) {
 	return disconnect
 }
 
-// connected waits until the driver is connected to the runtime and receives the runtime's calls. It advances the clock
-// slowly, so that the limit for a connection is not reached.
+// connected waits until the driver is connected to the runtime and can receive the runtime's calls. It advances the
+// clock slowly, so that the time limit for connecting is not reached.
 func (f *fixture) connected() {
 	f.Helper()
 	last := time.Now()
@@ -88,7 +88,7 @@ func (f *fixture) withLimits(record claims.Record) {
 // device returns the name of a claim's CDI device.
 func (f *fixture) device(claim string) string { return f.gate.DeviceID(attach.Part{ClaimUID: claim}) }
 
-// podNaming returns a pod whose container c names a claim.
+// podNaming returns a pod whose container c names the given claim.
 func podNaming(name, claim string) *corev1.Pod {
 	pod := podObject(name, claim)
 	pod.Spec.Containers = []corev1.Container{{Name: "c",
@@ -96,7 +96,7 @@ func podNaming(name, claim string) *corev1.Pod {
 	return pod
 }
 
-// nodeEvents returns the node's events since the last call.
+// nodeEvents returns the events for the node since the last call.
 func (f *fixture) nodeEvents() (events []string) {
 	for {
 		select {
@@ -108,15 +108,15 @@ func (f *fixture) nodeEvents() (events []string) {
 	}
 }
 
-// failures returns the events for pods.
+// failures returns the failures that were reported for pods.
 func (f *fixture) failures() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.failed, "\n")
 }
 
-// Throughout its lifetime, a pod has its interfaces, and its containers get their limits, even though runtimes report
-// different properties and the runtime restarts in the meantime.
+// Throughout its lifetime, a pod has its interfaces, and its containers get their limits, although the properties that
+// are reported depend on the runtime, and although the runtime restarts in the meantime.
 func TestPodOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
@@ -145,7 +145,8 @@ func TestPodOnEachRuntime(t *testing.T) {
 	})
 }
 
-// A pod whose container runs with its interfaces is not attached again after the driver has lost its records and files.
+// A pod with a running container that uses the interfaces is not attached again after the driver has lost its records
+// and files.
 func TestRunningPodIsNotAttachedTwice(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
@@ -160,7 +161,7 @@ func TestRunningPodIsNotAttachedTwice(t *testing.T) {
 		socket := f.nri.Socket
 		f.crash()
 		f.must(errors.Join(os.Remove(filepath.Join(f.dir, "journal.db")), os.RemoveAll(f.cdiDir())))
-		f.node.AddHostLink("up0") // nothing else prevents another attachment
+		f.node.AddHostLink("up0") // so that nothing else prevents another attachment
 		f.startAlone("boot-1")
 		f.nri.Socket = socket
 		f.prepared("claim-a", "a", "up0")
@@ -174,7 +175,7 @@ func TestRunningPodIsNotAttachedTwice(t *testing.T) {
 	})
 }
 
-// A sandbox that starts while the driver connects is attached, even if the runtime neither lists nor reports it.
+// A sandbox that starts while the driver is connecting is attached, even if the runtime neither lists nor reports it.
 func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		f.addPod(withSandbox(podObject("a", "claim-a")))
@@ -204,8 +205,8 @@ func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
 	})
 }
 
-// A pod in the host's network has no interfaces from claims, regardless of whether the runtime reports the pod's
-// network namespace.
+// A pod in the host's network namespace gets no interfaces from claims, whether or not the runtime reports a network
+// namespace for it.
 func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		f.prepared("claim-a", "a", "up0")
@@ -223,8 +224,8 @@ func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 	})
 }
 
-// If a container is in the wrong sandbox, the runtime's error contains the reason, even though some runtimes drop the
-// hook's reason.
+// If a container is created in the wrong sandbox, the runtime's error contains the reason, although some runtimes drop
+// the reason that the hook returns.
 func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
@@ -247,7 +248,7 @@ func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 	})
 }
 
-// If a runtime reports too little for a guarantee, this causes one event for the node per connection.
+// If a runtime does not report everything that a guarantee requires, one event per connection is created for the node.
 func TestRuntimeThatReportsTooLittle(t *testing.T) {
 	f := newFixtureOn(t, nritest.Mute())
 	ctx := f.Context()
@@ -276,7 +277,7 @@ func TestRuntimeThatReportsTooLittle(t *testing.T) {
 	check()
 }
 
-// A sandbox without any namespace is not a pod in the host's network.
+// If no namespaces are reported for a sandbox, this does not mean that the pod is in the host's network namespace.
 func TestRuntimeThatReportsNoNamespaces(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")

@@ -93,7 +93,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A ready sandbox survives a restart of the driver; its gate is opened again even if the gate's file was removed.
+// A ready sandbox survives a driver restart, and its gate is opened again even if the gate's file was removed.
 func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -104,7 +104,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f.expect(clean)
 }
 
-// A claim keeps a device that is not back on the host, even after a restart.
+// A claim keeps holding a device that is not back on the host, even after a restart.
 func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -126,7 +126,7 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f.expect(clean)
 }
 
-// While a claim is being released, no sandbox with it can start.
+// While a claim is being released, no sandbox that uses it can start.
 func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -148,8 +148,8 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// Two sandboxes of the same pod were missed: one is attached, and the other is attached once the first no longer
-// exists.
+// If two sandboxes of the same pod were missed, one is attached immediately, and the other is attached once the first
+// no longer exists.
 func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -166,7 +166,7 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f.expect("host [up1] pods [dra-"+second+"[net1]] leases ["+second+"/net1]", "claim-a")
 }
 
-// A later pod that uses a shared claim must not pass the gate that was opened for the first pod.
+// A pod that uses a shared claim later must not pass the gate that was opened for the first pod.
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
@@ -211,8 +211,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before the containers are created. A claim
-// with several pods has no such file, since the name differs between pods.
+// Containers can read the name of their interface from a file that is complete before the containers are created. A
+// claim that is used by several pods has no such file, since the name differs between pods.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)

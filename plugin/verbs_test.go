@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// verbsEnv returns the environment variables for a claim's containers, except the variable for the attachment.
+// verbsEnv returns the environment variables for a claim's containers, except the variable that indicates the
+// attachment.
 func (f *fixture) verbsEnv(claim string) []string {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
@@ -27,7 +28,7 @@ func (f *fixture) verbsEnv(claim string) []string {
 		func(variable string) bool { return strings.HasPrefix(variable, "DRA_NETWORK_CLAIM_") })
 }
 
-// Containers that name a claim get the GID for the claim's address in their environment and in the claim's metadata
+// Containers that name a claim find the GID for the claim's address in their environment and in the claim's metadata
 // file.
 func TestContainersAreToldGIDs(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
@@ -60,8 +61,8 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	}
 }
 
-// Once the driver has read values that the kernel has changed or added, containers that are created later get the new
-// values.
+// Once the driver has read values that the kernel has changed or added, containers that are created afterwards get the
+// new values.
 func TestGIDsThatChange(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	index := func() string {
@@ -108,7 +109,7 @@ func TestGIDsThatChange(t *testing.T) {
 	}
 }
 
-// The interfaces of several pods differ, but the pods share one gate.
+// If several pods share a claim, their interfaces differ, but they share one gate.
 func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)

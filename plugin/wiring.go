@@ -28,7 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// readJournal builds the driver from the state that an earlier process has recorded.
+// readJournal builds the driver from the state recorded by an earlier process.
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
@@ -67,8 +67,8 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	return d.Sandboxes.Recover(attachments)
 }
 
-// earlierLimit is how long CNI plugins that an earlier process started may continue to run. That process would have
-// killed them after 30 s; the remaining ten seconds give them time to exit.
+// earlierLimit is how long CNI plugins that were started by an earlier process may continue to run. That process would
+// have killed them after 30 s; the remaining ten seconds give them time to exit.
 const earlierLimit = 40 * time.Second
 
 func (d *Driver) exec() executor.PluginExec {
@@ -86,8 +86,8 @@ func (d *Driver) inProcess() executor.InProcessExec {
 
 // build connects the components.
 //
-// Some components depend on others that do not exist yet: CheckFree, for example, uses d.dra. Such components get
-// functions that access the others only when called, after everything is built.
+// Some components depend on others that do not exist yet: CheckFree, for example, uses d.dra. Such components are given
+// functions that access the other components only when they are called, which is after everything has been built.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	var host host.Linux
 	bootID, err := host.Boot()
@@ -170,7 +170,7 @@ func logDamaged(ctx context.Context, records []journal.Damaged) {
 	}
 }
 
-// unhealthy returns the health problem of an allocated device, or "" if it has none.
+// unhealthy returns the health problem of an allocated device, or "" if there is none.
 func (d *Driver) unhealthy(claimUID string, held *claims.HeldDevice) string {
 	switch {
 	case d.Publisher.IsGone(held.Facts):
@@ -180,8 +180,8 @@ func (d *Driver) unhealthy(claimUID string, held *claims.HeldDevice) string {
 	case d.Publisher.LostCarrier(held.Facts):
 		return "the link has lost its carrier"
 	}
-	// Health is a property of the device: the kubelet reports it to all pods that share the device, even if only one of
-	// them lacks its interface.
+	// Health is a property of the device: the kubelet reports it for all pods that share the device, even if only one
+	// of them has lost its interface.
 	if name := d.Sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 		return attach.MissingText(name)
 	}
