@@ -75,7 +75,7 @@ type Config struct {
 	// CompatibilityGroups enables compatibility groups (feature gate DRADeviceCompatibilityGroups), which keep
 	// incompatible devices apart if the rules can be expressed as groups.
 	CompatibilityGroups bool
-	// Plugins maps names to the CNI plugins of the helper binary that the driver can run in its own process.
+	// Plugins maps names to the CNI plugins in the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
 	// NetworkStatus enables the k8s.v1.cni.cncf.io/network-status annotation, which lists the interfaces of each pod.
 	NetworkStatus bool
@@ -99,7 +99,7 @@ type Driver struct {
 	linkTypes  *host.LinkTypes
 	journal    journal.Opened
 	stopWork   context.CancelFunc
-	// again prepares claims again, in the same way as a call from the kubelet.
+	// again prepares claims once more, in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hung driver.
 	heartbeats *telemetry.Heartbeats

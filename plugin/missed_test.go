@@ -143,7 +143,7 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	}
 }
 
-// It is normal that a reported sandbox ends while its claims are still prepared for a moment. The driver does not wait
+// It is normal for a reported sandbox to end while its claims stay prepared a little longer. The driver does not wait
 // for a sandbox that the kubelet has not created yet.
 func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	f := newFixture(t)

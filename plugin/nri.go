@@ -259,7 +259,7 @@ func (n *nriPlugin) CreateContainer(
 // memlock is the name of the locked-memory limit (getrlimit(2)) in the OCI runtime specification.
 const memlock = "RLIMIT_MEMLOCK"
 
-// adjust returns the limits for a container that result from the claims that it names, or nil if there are none. The
+// adjust returns the resource limits for a container, based on the claims that it names, or nil if there are none. The
 // runtime merges them into the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := partsNamed(container)

@@ -269,8 +269,8 @@ const (
 	// missedDelay is the interval at which the driver compares the two reports. Usually, the runtime's report arrives
 	// first, since the kubelet waits for RunPodSandbox.
 	missedDelay = 3 * time.Second
-	// missedInterval is the minimum time between two occasions on which the driver itself ends a connection. There is a
-	// minimum because all gates are closed while there is no connection.
+	// missedInterval limits how often the driver itself ends a connection, because all gates are closed while there is
+	// no connection.
 	missedInterval = time.Minute
 )
 

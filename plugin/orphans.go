@@ -21,8 +21,8 @@ import (
 )
 
 // findOrphans returns the orphaned files. It reads the directories first and looks up the owners afterwards: this way,
-// files that are created between these steps are not listed, and if a listed file has an owner, the owner exists before
-// the lookup.
+// files that are created in between are not listed, and any owner of a listed file already exists at the time of the
+// lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -59,7 +59,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	return found, nodeapi.IgnoreMissing(err)
 }
 
-// isGone reports whether the owner of a file has removed the file since it was listed.
+// isGone reports whether a file no longer exists, that is, whether its owner has removed it since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)

@@ -59,7 +59,7 @@ type draConfig struct {
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
 	// MissingLinkTypes returns those of the given link types that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// Fatal is called with an error from which only a new process can recover.
+	// Fatal is called with an error that only a new process can recover from.
 	Fatal func(error)
 }
 

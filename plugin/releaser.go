@@ -134,7 +134,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	d.Health.Released(record.Devices) // before another claim can get the devices, whose health must be kept
+	d.Health.Released(record.Devices) // first, so as not to discard messages for the next claim
 	if err := d.Claims.Release(uid); err != nil {
 		return err
 	}

@@ -115,8 +115,8 @@ func (f *fixture) failures() string {
 	return strings.Join(f.failed, "\n")
 }
 
-// Throughout its lifetime, a pod has its interfaces, and its containers get their limits, although the properties that
-// are reported depend on the runtime, and although the runtime restarts in the meantime.
+// Throughout its lifetime, a pod has its interfaces and its containers get their limits, regardless of which properties
+// the runtime reports and even if the runtime restarts.
 func TestPodOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()

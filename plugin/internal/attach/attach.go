@@ -19,9 +19,9 @@ import (
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
-	// Budget is the maximum time for which RunPodSandbox waits for the chain. During this time, the runtime holds a
-	// node-wide lock, and by default it gives up on the plugin after 2 s. A slower chain continues in the background
-	// while the gate stays closed.
+	// Budget is how long RunPodSandbox waits for the chain at most. During this time, the runtime holds a node-wide
+	// lock, and by default it gives up on the plugin after 2 s. A slower chain continues in the background while the
+	// gate stays closed.
 	Budget = 300 * time.Millisecond
 	// maxSlow limits the number of slow chains: once this many chains are slow, RunPodSandbox no longer waits for new
 	// ones.
@@ -31,7 +31,7 @@ const (
 	// the throughput. Instead, each chain takes longer, so more of them exceed Budget.
 	maxChains = 8
 	// maxTopology is the maximum number of concurrent chains for one topology: half of maxChains, so that a hanging
-	// plugin leaves slots for other topologies.
+	// plugin cannot occupy the slots that other topologies need.
 	maxTopology = maxChains / 2
 	// chainTurn is how long a running chain counts toward maxChains.
 	chainTurn = 5 * time.Second

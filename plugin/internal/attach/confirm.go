@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Before containers may start, the code in this file compares the sandboxes that date from an earlier driver process or
-// an earlier connection with the state of the runtime and the kernel.
+// Before containers may start, the code in this file checks the sandboxes from an earlier driver process or connection
+// against the state of the runtime and the kernel.
 
 // Confirm must be called at the start of a connection to the runtime. listed maps the IDs of the runtime's sandboxes to
 // their network namespace paths; the path is empty for a sandbox without a network namespace. From then on, the runtime
@@ -96,7 +96,7 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of the paths
 // could not be inspected; in this case, same is meaningless. As long as the pin exists, it keeps its namespace alive,
-// and no other namespace can have the same identity. Without the pin, the identity may have been reused for another
+// so no other namespace can have the same identity. Without the pin, the identity may have been reused for another
 // namespace, so equal identities prove nothing, but different identities still prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.Executor.Host

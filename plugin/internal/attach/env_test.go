@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The variables in a container describe the interfaces for the requests that the container names, but never those of
-// another request, pod or sandbox.
+// A container's environment variables describe the interfaces for the requests that the container names, but never
+// those for another request, pod or sandbox.
 func TestInterfacesInTheEnvironment(t *testing.T) {
 	step := func(device, ifName, address string) executor.StepRecord {
 		ip, subnet, err := net.ParseCIDR(address)

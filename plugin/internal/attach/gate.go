@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Gate prevents containers from starting without the interfaces of their claim, even if the driver is down. It is the
-// claim's CDI spec, whose devices the kubelet passes to the runtime:
+// Gate prevents containers from starting without the interfaces of their claim, even if the driver is down. It is
+// implemented as the claim's CDI spec, whose devices the kubelet passes to the runtime:
 //
 //   - The spec file exists only while the claim is attached. Without the file, the runtime rejects
 //     containers that name the claim, and the kubelet retries.

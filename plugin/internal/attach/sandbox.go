@@ -117,7 +117,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// acquire waits for the slot. If it succeeds, the caller must call release later.
+// acquire waits for the slot. If it succeeds, the caller must call release when it no longer needs the slot.
 func (b *sandbox) acquire(ctx context.Context) error {
 	select {
 	case b.slot <- struct{}{}:
@@ -155,7 +155,7 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 // stopWaiting returns the result for RunPodSandbox. After this call, failures are retried in the background.
 //
 // stopWaiting and reportFailure decide under the same lock: either RunPodSandbox returns the failure, or the chain is
-// retried. They must never both happen, since a runtime that gets an error removes the sandbox.
+// retried. Both must never happen, since a runtime that receives an error removes the sandbox.
 func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -144,7 +144,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 }
 
 // admitted returns the pins of the namespaces in which a claim's containers may start, and the steps of the sandboxes
-// in these namespaces. These steps determine which device nodes the containers get.
+// in these namespaces. These steps determine which device nodes are added to the containers.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {
@@ -361,7 +361,7 @@ func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 	return nil, nil
 }
 
-// Users returns the pods that may have attached steps of a claim.
+// Users returns the pods in which steps of a claim may be attached.
 func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {

@@ -93,8 +93,8 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 }
 
-// A terminating pod waits for DEL to succeed. The state shows since when and why, and the observer is called once for
-// each reason.
+// A terminating pod waits for DEL to succeed. The sandbox's state shows since when and why, and the observer is called
+// once for each reason.
 func TestWhyAPodCannotBeDetached(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -303,8 +303,8 @@ func TestRebootUndoesEverything(t *testing.T) {
 	f.expect("host [up1] pods [] leases []")
 }
 
-// If a driver dies in the middle of a chain, it leaves a record that the next process uses to roll back the chain. The
-// sandbox still exists, so it is then attached again.
+// If a driver is killed in the middle of a chain, it leaves a record that the next process uses to roll back the chain.
+// The sandbox still exists, so it is then attached again.
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))

@@ -162,7 +162,7 @@ func exclusionReason(a, b *HeldDevice) string {
 	return ""
 }
 
-// exclusionReasonOnDevice is exclusionReason for two entries of the same device.
+// exclusionReasonOnDevice is like exclusionReason, but for two entries that refer to the same device.
 func exclusionReasonOnDevice(a, b *HeldDevice) string {
 	for _, held := range []*HeldDevice{a, b} {
 		if held.Exclusive {

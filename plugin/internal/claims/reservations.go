@@ -165,7 +165,7 @@ func (c *Store) Wake() {
 	c.releasedLocked()
 }
 
-// nextRelease returns a channel that is closed the next time that a waiting claim may be able to get its devices.
+// nextRelease returns a channel that is closed as soon as a waiting claim may be able to get its devices.
 func (c *Store) nextRelease() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,7 +64,7 @@ func (c *Store) Get(uid string) (Record, bool) {
 	return record, found
 }
 
-// Hold writes a new record, unless another claim excludes the new claim because of a device that it holds. The check
+// Hold writes a new record, unless another claim holds a device that excludes one of the new claim's devices. The check
 // and the reservation are a single atomic step, so only one of two concurrent claims gets a device. Hold completes the
 // record while the devices are reserved, and then writes the record to the journal.
 //
@@ -90,8 +90,8 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	case err == nil:
 		c.byUID[record.Claim.UID] = record
 	case !c.isWaitingLocked(record.Claim.UID):
-		// A waiting claim wakes other claims when it gives up, but not after each attempt. Otherwise it would wake
-		// itself repeatedly, and later claims would check again even though it is still ahead of them.
+		// A waiting claim wakes other claims when it gives up, but not after each attempt. Otherwise, it would wake
+		// itself repeatedly, and claims behind it in the queue would check again in vain.
 		c.releasedLocked()
 	}
 	return err

@@ -21,8 +21,8 @@ import (
 // devices, in which the CDI devices are named after the device IDs, and a device information file for each PCI
 // function. It is safe for concurrent use.
 //
-// Files are computed from all records rather than only from the changed claim, because several claims may need the same
-// file, which must be removed only when the last of these claims is released.
+// Files are computed from all records rather than just from that of the changed claim, because several claims may need
+// the same file, which must not be removed until the last of them is released.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store

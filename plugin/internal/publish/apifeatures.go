@@ -60,7 +60,7 @@ type feature struct {
 	probe resourceapi.ResourceSliceSpec
 	// kept reports whether the stored slice still contains the feature's fields.
 	kept func(resourceapi.ResourceSliceSpec) bool
-	// effect describes the consequence if the feature is missing, and lack applies this consequence.
+	// effect describes the consequence of the feature being disabled, and lack applies it to the capabilities.
 	effect string
 	lack   func(*capabilities)
 }
@@ -86,7 +86,7 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 }
 
 // dropped records that the API server has dropped the fields of these features. This overrides the results of earlier
-// probes: several API servers may share a name, and perhaps only some of them support a feature.
+// probes: several API servers may be reachable under one name, and a feature may be enabled on only some of them.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

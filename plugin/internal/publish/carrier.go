@@ -32,7 +32,7 @@ type carrierState struct {
 	// good is true if the link had a carrier in the last scan.
 	good bool
 	lost bool
-	// back is the time at which a lost link regained its carrier.
+	// back is the time when a lost link regained its carrier.
 	back time.Time
 }
 

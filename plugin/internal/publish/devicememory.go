@@ -74,8 +74,8 @@ func loadDeviceMemory(
 	return m, damaged, nil
 }
 
-// restore returns the current facts, in which it replaces names with the stored names or the names under which claims
-// hold the devices, and fills in the last known speed of each link that reports none.
+// restore returns a copy of facts in which devices have their stored names, or the names under which claims hold them,
+// and links that report no speed have their last known speed.
 func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)

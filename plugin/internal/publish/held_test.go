@@ -55,7 +55,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	m.expect(t, "ens0:gone")
 }
 
-// A device keeps its published name, whereas plugins are passed the current name of its interface.
+// A device keeps its published name, but plugins are given the current name of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))

@@ -427,7 +427,7 @@ func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// StartPublishing sets the function to which the resources are passed from now on.
+// StartPublishing sets the function that receives the resources from now on.
 func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -436,8 +436,8 @@ func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.
 
 // handOn makes the entries available to Prepare and publishes the resources if they have changed.
 //
-// Prepare gets the entries first: the scheduler may allocate a device as soon as its slice is written, and the kubelet
-// prepares the claim a moment later.
+// The entries are made available first: the scheduler may allocate a device as soon as its slice is written, and the
+// kubelet prepares the claim a moment later.
 func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	p.offers.set(result.Entries)
 	digest, err := digestOf(result.Resources)

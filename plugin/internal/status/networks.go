@@ -69,7 +69,7 @@ func (n *Networks) write(ctx context.Context, claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// networkEntry is an entry in the annotation's list. The driver identifies its own entries by a field that readers
+// networkEntry is an entry in the annotation's list. The driver recognizes its own entries by a field that readers
 // ignore.
 type networkEntry struct {
 	Name       string              `json:"name"`

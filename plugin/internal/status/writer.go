@@ -268,7 +268,7 @@ func (s *Writer) Run(ctx context.Context) error {
 }
 
 // write updates the status of a claim. If the API server rejects the network data, which comes from plugins, the
-// conditions are written without it, since they matter most to users.
+// conditions are written without it, since the conditions matter most to users.
 func (s *Writer) write(ctx context.Context, uid string) error {
 	claim, wanted, needed := s.next(uid)
 	if !needed {

@@ -221,7 +221,7 @@ type Sandbox struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Failure is the error from the last failed attempt to attach, possibly from the pod's previous sandbox.
 	Failure string `json:"failure,omitempty"`
-	// FailureHint is the remedy for the failure if the cause appears to be a feature that the node's kernel lacks.
+	// FailureHint is the remedy for the failure if the node's kernel appears to lack a required feature.
 	FailureHint string `json:"failureHint,omitempty"`
 	// DetachFailure is the error from the last attempt to detach the sandbox or one of its claims. The driver will
 	// retry.
