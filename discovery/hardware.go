@@ -6,32 +6,32 @@ import (
 	"slices"
 )
 
-// Hardware provides the properties of NICs that are only available through netlink. Most machines do not provide all of
-// them.
+// Hardware provides NIC properties that are only available through netlink. Most machines do not report all of them.
 type Hardware interface {
-	// VFs returns the settings of the virtual functions of the link with this index, ordered by function index. The
-	// result is empty if the driver does not report them.
+	// VFs returns the settings of the virtual functions that belong to the link with this index, ordered by function
+	// index. The result is empty if the driver does not report the settings.
 	VFs(link int) ([]VFSettings, error)
 	// Immovable reports whether the kernel refuses to move a link to another network namespace. The link must be in the
 	// last list. known is false if the kernel does not report it.
 	Immovable(link int) (immovable, known bool)
-	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
+	// EswitchMode returns the mode of a physical function's embedded switch: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string
-	// RDMANetns returns the network namespace mode of RDMA devices: RDMAShared, RDMAExclusive, or empty.
+	// RDMANetns returns the network namespace mode for RDMA devices: RDMAShared, RDMAExclusive, or empty.
 	RDMANetns() string
-	// RDMADevices returns the RDMA devices that the network namespace can use.
+	// RDMADevices returns the RDMA devices that can be used in the network namespace.
 	RDMADevices() ([]RDMADevice, error)
-	// RDMALinks returns the indexes of the links that are below the ports of an RDMA device and in the same namespace.
+	// RDMALinks returns the indexes of the links that underlie an RDMA device's ports and are in the same namespace.
 	RDMALinks(device int) ([]int, error)
 }
 
-// maxListedVFs is the maximum number of virtual functions in a query. A netlink attribute has at most 64 KiB, and the
-// kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write).
-// If there is more data, the length wraps around, and the rest looks like other link attributes.
+// maxListedVFs is the maximum number of virtual functions that a query can return. A netlink attribute is limited to 64
+// KiB, and the kernel's rtnl_fill_vf writes up to 360 bytes per function (including statistics, which older kernels
+// always write). If there is more data, the length wraps around, and the remaining bytes are mistaken for other link
+// attributes.
 const maxListedVFs = 180
 
-// addHardware adds the netlink properties to PCI functions. uplinks contains the indexes of the links that represent
-// them.
+// addHardware adds the properties from netlink to PCI functions. uplinks maps each function to the index of the link
+// that represents it.
 func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
 	if source == nil {
 		return nil
@@ -65,8 +65,8 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 }
 
 // vfSettings returns the settings of a link's virtual functions, or nil if the driver does not report them. count is
-// the number of virtual functions according to sysfs: the kernel's list contains no indexes and omits functions for
-// which the driver fails, so it can only be used if it is complete.
+// the number of virtual functions according to sysfs. The kernel's list has no indexes and omits functions for which
+// the driver fails, so the list can only be used if it is complete.
 func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
 		return nil, fmt.Errorf("there are %d, but the kernel can list at most %d", count, maxListedVFs)

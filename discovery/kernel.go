@@ -21,16 +21,16 @@ const (
 	attributeImmovable = 67
 )
 
-// kernel provides the netlink sockets of one network namespace.
+// kernel holds the netlink sockets for one network namespace.
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
-	// strict has sockets on which the kernel applies the filters of a dump (NETLINK_GET_STRICT_CHK, since Linux 4.20).
-	// Earlier kernels ignore filters.
+	// strict has sockets on which the kernel applies the filters in dump requests (NETLINK_GET_STRICT_CHK, since Linux
+	// 4.20). Earlier kernels ignore these filters.
 	strict *netlink.Handle
-	// immovable contains, by index, whether the links in the last list are immovable, if the kernel reports it.
+	// immovable maps the indexes of the links in the last list to whether they are immovable, if the kernel reports it.
 	immovable map[int]bool
-	// netns is the namespace itself, for sockets that are opened later.
+	// netns is the namespace itself, in which other sockets are opened later.
 	netns netns.NsHandle
 }
 
@@ -68,8 +68,9 @@ func (k *kernel) Close() {
 	_ = k.netns.Close() // nothing was written
 }
 
-// LinkList implements LinkLister. Unlike the Handle method, it does not request virtual functions: some drivers query
-// their firmware for the statistics, one function at a time, and the response may be too large; see maxListedVFs.
+// LinkList implements LinkLister. Unlike the same method of netlink.Handle, it does not request virtual functions: to
+// provide their statistics, some drivers query the firmware for one function at a time, and the response may be too
+// large; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
@@ -138,7 +139,7 @@ func (k *kernel) LinksAround(names []IfName) ([]netlink.Link, error) {
 	return deserialize(around)
 }
 
-// indexOf returns the index of the link that a message is about.
+// indexOf returns the index of the link described by a message.
 func indexOf(message []byte) int { return int(nl.DeserializeIfInfomsg(message).Index) }
 
 // attributes iterates over the netlink attributes of a message, without their headers.
@@ -155,14 +156,14 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// Routes implements routing. The kernel applies the filter, since a node may have many routes.
+// Routes implements routing. It leaves the filtering to the kernel, since a node may have many routes.
 func (k *kernel) Routes(link int) ([]netlink.Route, error) {
 	var found []netlink.Route
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		// The mask does not contain RT_FILTER_OIF, because the library would then omit multipath routes.
 		routes, err := k.strict.RouteListFiltered(family,
 			&netlink.Route{LinkIndex: link, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		if err != nil && !errors.Is(err, unix.ENODEV) { // the link has disappeared
+		if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the link has disappeared
 			return nil, err
 		}
 		found = append(found, routes...)
@@ -199,7 +200,7 @@ func (k *kernel) get(flags, link int, filter uint32) ([][]byte, error) {
 	return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 }
 
-// settingsIn returns the settings of virtual functions in a message about a link.
+// settingsIn returns the virtual function settings in a message that describes a link.
 func settingsIn(message []byte) ([]VFSettings, error) {
 	link, err := netlink.LinkDeserialize(nil, message)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// RDMANetns implements Hardware. The mode applies to the whole machine, so it can be queried in any namespace.
+// RDMANetns implements Hardware. The mode applies to the whole machine, so it can be queried from any namespace.
 func (k *kernel) RDMANetns() (mode string) {
 	err := k.askRDMA(func(handle *rdmalink.Handle) (err error) {
 		mode, err = handle.Mode()
@@ -43,9 +43,9 @@ func (k *kernel) RDMALinks(device int) (links []int, err error) {
 	return links, err
 }
 
-// askRDMA runs a query in the namespace of the kernel's links. Entering the namespace requires privileges unless the
-// thread is already in it. The handle is closed after the query, since the kernel's RDMA modules cannot be unloaded
-// while it is open.
+// askRDMA runs a query in the same network namespace as the other sockets of k. Entering the namespace requires
+// privileges unless the thread is already in it. The handle is closed after the query, because the kernel's RDMA
+// modules cannot be unloaded while it is open.
 func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

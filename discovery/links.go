@@ -13,11 +13,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// kindOpenVSwitch is the link kind of the datapath, bridges and internal ports of Open vSwitch
+// kindOpenVSwitch is the link kind of Open vSwitch datapaths, bridges and internal ports
 // (net/openvswitch/vport-internal_dev.c in the kernel).
 const kindOpenVSwitch = "openvswitch"
 
-// link is a device with its netlink properties, and the sysfs properties that identify its hardware.
+// link is a device with its properties from netlink and the properties from sysfs that identify its hardware.
 type link struct {
 	Device
 	index int
@@ -26,9 +26,10 @@ type link struct {
 	dir string
 	// hardware is true if the link belongs to a hardware device.
 	hardware bool
-	// function is the PCI function of the link.
+	// function is the PCI function that the link belongs to.
 	function PCIAddress
-	// port determines the order of a function's links: the uplink before representors, then by port number.
+	// port determines the order of a function's links: uplinks come before representors, and ports are otherwise sorted
+	// by number.
 	port port
 }
 
@@ -38,7 +39,7 @@ type port struct {
 	number      int
 }
 
-// readLinks lists the links in the namespace except the loopback.
+// readLinks lists the links in the namespace, except for the loopback link.
 func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
 	list, err := source.LinkList()
 	if err != nil {
@@ -71,8 +72,8 @@ func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem
 	return links, problems, nil
 }
 
-// indexed returns the links by index. A dump that contains the same link or name twice is inconsistent: the kernel does
-// not detect every change between two parts of a dump.
+// indexed returns the links by index, or an error if a link or name occurs twice. Such a dump is inconsistent: the
+// kernel does not detect every change that happens between two parts of a dump.
 func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
 	byIndex := make(map[int]netlink.Link, len(list))
 	names := make(map[string]bool, len(list))
@@ -125,7 +126,7 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	return d
 }
 
-// linkType returns the hardware type of a link, or "" for Ethernet and for links from a recording without the type.
+// linkType returns a link's hardware type, or "" for Ethernet and for links from a recording that omits the type.
 func linkType(attrs *netlink.LinkAttrs) string {
 	if attrs.EncapType == "ether" {
 		return ""
@@ -134,8 +135,8 @@ func linkType(attrs *netlink.LinkAttrs) string {
 }
 
 // isImmovable reports whether the kernel refuses to move a link to another network namespace. If the kernel does not
-// report it (before Linux 6.15), the kind of the link determines it: netns_immutable, formerly NETIF_F_NETNS_LOCAL, is
-// set in br_device.c, bond_main.c, team_core.c, vrf.c and vport-internal_dev.c, and by drivers for representors.
+// report this (before Linux 6.15), it is inferred from the link's kind: netns_immutable, formerly NETIF_F_NETNS_LOCAL,
+// is set in br_device.c, bond_main.c, team_core.c, vrf.c and vport-internal_dev.c, and by drivers for representors.
 func isImmovable(source Hardware, l *link) bool {
 	if source != nil {
 		if immovable, known := source.Immovable(l.index); known {
@@ -149,9 +150,9 @@ func isImmovable(source Hardware, l *link) bool {
 	return l.Representor
 }
 
-// isDatapath reports whether an Open vSwitch link is a datapath. The kernel makes the link of a datapath the master of
-// its ports, except for internal ports (ovs_netdev_link in net/openvswitch/vport-netdev.c). ovs-vswitchd has a single
-// datapath, which it names ovs-system; ovs-dpctl can create others.
+// isDatapath reports whether an Open vSwitch link is a datapath. The kernel makes the datapath's link the master of all
+// of its ports except internal ports (ovs_netdev_link in net/openvswitch/vport-netdev.c). ovs-vswitchd uses a single
+// datapath, which is named ovs-system; ovs-dpctl can create others.
 func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	if attrs.Name == "ovs-system" {
 		return true
@@ -165,7 +166,7 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 }
 
 // parentIndex returns the index of l's lower link if it is in the same namespace, or 0. For a paired link, the kernel
-// reports the peer in the same field, but a peer is not a parent.
+// reports the peer in this field, but the peer is not a parent.
 func parentIndex(l netlink.Link) int {
 	attrs := l.Attrs()
 	if linkkind.IsPair(l.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
@@ -188,7 +189,7 @@ func infrastructureIndexes(source LinkLister, nodeAddresses []netip.Addr, list [
 	return withLower(append(routes, addresses...), list), nil
 }
 
-// defaultRoutes returns the indexes of the links that default routes in the main table use.
+// defaultRoutes returns the indexes of the links used by default routes in the main table.
 func defaultRoutes(source LinkLister) ([]int, error) {
 	var indexes []int
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -203,7 +204,7 @@ func defaultRoutes(source LinkLister) ([]int, error) {
 	return indexes, nil
 }
 
-// linksWith returns the indexes of the links that have one of the addresses.
+// linksWith returns the indexes of the links that have any of the addresses.
 func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	if len(nodeAddresses) == 0 {
 		return nil, nil
@@ -229,13 +230,13 @@ func isAddressOf(a netlink.Addr, node []netip.Addr) bool {
 	return ok && slices.Contains(node, ip.Unmap())
 }
 
-// withLower returns the given links and all links below them: bridge ports, bond members, parents. The ports of all
-// Open vSwitch bridges are treated as being below each of these bridges: the kernel has one datapath for all bridges,
-// which is the master of all ports.
+// withLower returns the given links and all links below them: bridge ports, bond members, parents. The ports of any
+// Open vSwitch bridge are treated as being below all Open vSwitch bridges: in the kernel, all bridges share one
+// datapath, which is the master of all ports.
 //
-// For example, a default route uses br0, which has the port bond0, which has the members eth0 and eth1: all four carry
-// the node's traffic. A VLAN contains the index of its parent (see parentIndex), whereas members and ports contain the
-// index of their master.
+// For example, if a default route uses br0, whose port bond0 has the members eth0 and eth1, all four links carry the
+// node's traffic. A VLAN refers to its parent by index (see parentIndex), whereas members and ports refer to their
+// master.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
 	ovsPorts := portsOfOpenVSwitch(list)
@@ -281,7 +282,7 @@ func portsOfOpenVSwitch(list []netlink.Link) []int {
 	return ports
 }
 
-// defaultRouteLinks returns the indexes of the links that a default route uses. It returns none for other routes.
+// defaultRouteLinks returns the indexes of the links used by a route if it is a default route, or nil otherwise.
 func defaultRouteLinks(r netlink.Route) []int {
 	if r.Dst != nil {
 		if ones, _ := r.Dst.Mask.Size(); ones != 0 || !r.Dst.IP.IsUnspecified() {
@@ -301,8 +302,8 @@ func defaultRouteLinks(r netlink.Route) []int {
 	return indexes
 }
 
-// uplinks returns, for every PCI function with links, the index of the link that represents it. A function has more
-// than one link if it has several ports, or if its virtual functions have representors.
+// uplinks maps every PCI function that has links to the index of the link that represents the function. A function has
+// more than one link if it has several ports, or if its virtual functions have representors.
 //
 // For example, a ConnectX function in switchdev mode has the link ens1f0np0 (phys_port_name p0) and, for each virtual
 // function, a representor such as ens1f0npf0vf0 (pf0vf0). The first link represents the function.
@@ -320,7 +321,7 @@ func uplinks(links []link) map[PCIAddress]int {
 	return indexes
 }
 
-// compare orders uplinks before representors, then by port number.
+// compare sorts uplinks before representors, then by port number.
 func (p port) compare(q port) int {
 	if p.representor != q.representor {
 		if p.representor {

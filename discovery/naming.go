@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Named returns the facts with different names for PCI functions: physical functions and NICs get the names from the
-// argument, and virtual functions are named after their physical function. It is used to preserve device names when
-// interfaces are renamed. Names of functions that are not in the facts are ignored. The receiver is not changed.
+// Named returns the facts with PCI functions renamed: physical functions and NICs get the given names, and virtual
+// functions are named after their physical function. It is used to preserve device names when interfaces are renamed.
+// Names for functions that are not in the facts are ignored. The receiver is not modified.
 func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 	devices := make(map[string]Device, len(f.Devices))
 	renamed := map[PCIAddress]IfName{}

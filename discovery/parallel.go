@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// each calls read with every number below n, on as many goroutines as there are CPUs: most of the time is spent in
-// system calls. Every goroutine has its own sysfs, whose problems are then added to s. each makes all calls even if
-// some fail, and returns the error for the lowest number.
+// each calls read for every number below n. It uses as many goroutines as there are CPUs, since most of the time is
+// spent in system calls. Every goroutine has its own sysfs, whose problems are added to s at the end. each makes all
+// calls even if some fail, and returns the error of the call with the lowest number.
 func (s *sysfs) each(n int, read func(worker *sysfs, i int) error) error {
 	errs := make([]error, n)
 	readers := make([]sysfs, min(n, runtime.GOMAXPROCS(0)))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// span is the range of numbers that a sysfs file can contain. absent is the value for an empty file.
+// span is the range of valid numbers in a sysfs file. absent is the value used for an empty file.
 type span struct{ absent, low, high int }
 
 // nodes returns the range of NUMA node numbers (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 means no
@@ -15,22 +15,22 @@ type span struct{ absent, low, high int }
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
 // speeds returns the range of link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN
-// is -1; drivers that store it as an unsigned number turn it into 2^32-1 (see knownSpeed). ethtool_validate_speed
+// is -1; drivers that store it as an unsigned number report it as 2^32-1 (see knownSpeed). ethtool_validate_speed
 // accepts values up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
-// functionCounts returns the range of the number of virtual functions: TotalVFs and NumVFs in the SR-IOV capability
-// have 16 bits.
+// functionCounts returns the range for the number of virtual functions: TotalVFs and NumVFs in the SR-IOV capability
+// are 16 bits wide.
 func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// ports returns the range of a function's port numbers (dev_port), for which the kernel's net_device has 16 bits.
+// ports returns the range of port numbers within a function (dev_port), a 16-bit field in the kernel's net_device.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// scalableFunctions returns the range of scalable function numbers, which have 32 bits in devlink
+// scalableFunctions returns the range of scalable function numbers, which are 32 bits wide in devlink
 // (DEVLINK_ATTR_PORT_PCI_SF_NUMBER).
 func scalableFunctions() span { return span{absent: None, low: 0, high: 1<<32 - 1} }
 
-// parse returns the number in the text of a file. It returns absent and an error if the text is not a number in the
+// parse returns the number in a file's text. It returns absent and an error if the text is not a number within the
 // span.
 func (s span) parse(text string) (int, error) {
 	if text == "" {
@@ -51,7 +51,7 @@ func knownSpeed(mbits int) int {
 	return mbits
 }
 
-// parseID returns the four hexadecimal digits of a PCI ID, which sysfs writes as 0x15b3.
+// parseID returns the four hexadecimal digits of a PCI ID, which has the form 0x15b3 in sysfs.
 func parseID(text string) (string, error) {
 	digits, ok := strings.CutPrefix(text, "0x")
 	if text == "" {
@@ -63,14 +63,14 @@ func parseID(text string) (string, error) {
 	return digits, nil
 }
 
-// isWord reports whether a text is a name that can be shown to users and used in policies: printable ASCII (some
-// drivers use spaces), and no longer than the longest names in the kernel, which are IDs of 32 bytes
-// (MAX_PHYS_ITEM_ID_LEN) in hexadecimal digits.
+// isWord reports whether text is a name that can be shown to users and used in policies: it must be printable ASCII
+// (some drivers use spaces), and no longer than the longest names in the kernel, which are 32-byte IDs
+// (MAX_PHYS_ITEM_ID_LEN) written as hexadecimal digits.
 func isWord(text string) bool {
 	return len(text) <= 64 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// excerpt quotes the beginning of a text from a driver or a file.
+// excerpt quotes the beginning of text that comes from a driver or a file.
 func excerpt(text string) string {
 	const limit = 40
 	if len(text) > limit {
@@ -79,8 +79,8 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// ParsePCIAddress parses an address of the form domain:bus:device.function in hexadecimal digits, as users write it and
-// as it appears in configurations. A domain has four digits, or more behind Intel's volume management devices.
+// ParsePCIAddress parses an address of the form domain:bus:device.function in hexadecimal digits, as written by users
+// and in configurations. A domain has four digits, or more for devices behind an Intel Volume Management Device.
 func ParsePCIAddress(text string) (PCIAddress, error) {
 	address := strings.ToLower(text)
 	if !isPCIAddress(address) {
@@ -102,7 +102,7 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isScalableFunction reports whether the name of a device on the auxiliary bus (MODULE.ID.NUMBER) belongs to a scalable
+// isScalableFunction reports whether a device name on the auxiliary bus (MODULE.ID.NUMBER) belongs to a scalable
 // function. Drivers for scalable functions use the ID "sf": MLX5_SF_DEV_ID_NAME in the kernel's mlx5 driver, and
 // ice_sf_dev_activate in the ice driver.
 func isScalableFunction(name string) bool {
@@ -111,8 +111,8 @@ func isScalableFunction(name string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// pcieRoot returns the PCI root above a device directory, or "" if there is none. If the firmware describes the machine
-// with a device tree, the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
+// pcieRoot returns the PCI root above a device directory, or "" if there is none. If the firmware uses a device tree,
+// the root is not the topmost directory: devices/platform/3f000000.pcie/pci0000:00/...
 func pcieRoot(dir string) string {
 	if !strings.HasPrefix(dir, "devices/") {
 		return ""
@@ -127,10 +127,10 @@ func pcieRoot(dir string) string {
 	return ""
 }
 
-// isRepresentor reports whether a phys_port_name belongs to a representor: the port in a physical function's switch to
-// which a physical function, virtual function or subfunction is connected. __devlink_port_phys_port_name_get in the
-// kernel's net/devlink/port.c creates the names: pf0, pf0vf1 and pf0sf1, with the prefix c1 for functions of another
-// host. For smart NICs, the mlx5 driver also used pf0hpf for the host's function. External ports are named p0 or p0s1.
+// isRepresentor reports whether a phys_port_name belongs to a representor: the port in a physical function's switch
+// that a physical function, virtual function or subfunction is connected to. __devlink_port_phys_port_name_get in the
+// kernel's net/devlink/port.c creates the names: pf0, pf0vf1 and pf0sf1, with the prefix c1 for functions on another
+// host. On smart NICs, the mlx5 driver also used pf0hpf for the host's function. External ports are named p0 or p0s1.
 func isRepresentor(physPortName string) bool {
 	rest := physPortName
 	if controller, ok := cutNumber(rest, "c"); ok {
@@ -151,7 +151,7 @@ func isRepresentor(physPortName string) bool {
 	return false
 }
 
-// cutNumber removes a prefix and the decimal digits that follow it. At least one digit must follow.
+// cutNumber removes a prefix and the decimal digits after it. There must be at least one digit.
 func cutNumber(s, prefix string) (rest string, ok bool) {
 	number, ok := strings.CutPrefix(s, prefix)
 	rest = strings.TrimLeft(number, "0123456789")
@@ -159,7 +159,8 @@ func cutNumber(s, prefix string) (rest string, ok bool) {
 }
 
 // isLinkName reports whether a name is valid for a link, as in dev_valid_name in the kernel's net/core/dev.c, except
-// that it does not check for white space. Other names could lead outside their directory in sysfs.
+// that it does not check for white space. A path built from any other name could point outside the link's directory in
+// sysfs.
 func isLinkName(name string) bool {
 	return name != "." && fs.ValidPath(name) && !strings.Contains(name, "/")
 }

@@ -10,29 +10,30 @@ import (
 
 // RDMADevice is an RDMA device as listed by netlink.
 type RDMADevice struct {
-	// Index is the kernel's number for the device, starting at 0. A device keeps its number when it is renamed.
+	// Index is the number that the kernel assigned to the device, starting at 0. It does not change when the device is
+	// renamed.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
 	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty if the kernel does not report it.
 	LinkLayer string `json:"linkLayer,omitempty"`
 }
 
-// rdmaReading is one scan of the RDMA devices in a network namespace.
+// rdmaReading is a single scan of the RDMA devices in a network namespace.
 type rdmaReading struct {
 	*sysfs
 	source    Hardware
 	functions map[PCIAddress]Device
 	uplinks   map[PCIAddress]int
-	// linkLayers contains the link layers of the listed devices, by name.
+	// linkLayers maps the names of the listed devices to their link layers.
 	linkLayers map[string]string
-	// byLink contains, by link index, the names of the devices that have a port on the link.
+	// byLink maps the index of each link to the names of the devices that have a port on the link.
 	byLink map[int][]string
 }
 
-// addRDMA adds information about RDMA devices to functions and links. Sysfs reports the devices of each PCI function.
-// Netlink reports the links of any device's ports, which is needed because the RDMA devices of bonds, subfunctions and
-// virtual links have no PCI function. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the devices change
-// in the meantime.
+// addRDMA adds information about RDMA devices to functions and links. Sysfs lists the RDMA devices of each PCI
+// function. Netlink lists the links behind the ports of any RDMA device; this is needed because RDMA devices on bonds,
+// subfunctions and virtual links have no PCI function. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if
+// the devices change in the meantime.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
 	present, _ := place{s, "class", ""}.list(rdmaDirectory)
@@ -40,7 +41,7 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 	for _, f := range functions {
 		capable = capable || f.RDMA
 	}
-	if source == nil || !capable { // without RDMA devices, a query would load kernel modules unnecessarily
+	if source == nil || !capable { // if there are no RDMA devices, a query would load kernel modules unnecessarily
 		return nil
 	}
 	r := &rdmaReading{sysfs: s, source: source, functions: functions, uplinks: uplinks,
@@ -78,7 +79,7 @@ func (r *rdmaReading) list() error {
 			continue
 		}
 		r.linkLayers[d.Name] = d.LinkLayer
-		if ofVFs[d.Name] { // its link is the function's link, and drivers query the firmware for each port
+		if ofVFs[d.Name] { // its link is the function's link, and drivers would query the firmware for each port
 			continue
 		}
 		if err := r.addLinks(d); err != nil {
@@ -88,7 +89,7 @@ func (r *rdmaReading) list() error {
 	return nil
 }
 
-// addLinks reads the links of a device's ports.
+// addLinks reads the links behind a device's ports.
 func (r *rdmaReading) addLinks(d RDMADevice) error {
 	links, err := r.source.RDMALinks(d.Index)
 	for _, index := range links {
@@ -100,7 +101,7 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("cannot read the ports of RDMA device %s: %w", excerpt(d.Name), err)
 	}
-	// The kernel has no specific error for a device that has disappeared since it was listed.
+	// The kernel does not return a specific error if the device has disappeared since it was listed.
 	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
 		return fmt.Errorf("%w: RDMA device %s no longer exists", errChanged, excerpt(d.Name))
 	}
@@ -108,8 +109,8 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	return nil
 }
 
-// addPorts adds to each link the devices that have a port on it. A representor has no verbs port: the RDMA device
-// belongs to its function.
+// addPorts adds to each link the devices that have a port on it. A representor does not get one: the RDMA device
+// belongs to the function that it represents.
 func (r *rdmaReading) addPorts(links []link) {
 	for i := range links {
 		l := &links[i]
@@ -119,11 +120,11 @@ func (r *rdmaReading) addPorts(links []link) {
 	}
 }
 
-// addMembers adds to bonds and teams the devices of their members: the RDMA device of a hardware bond (mlx5_bond_0)
-// reports one of the members as the link of its port, and for a bond's IP addresses, the kernel assigns the RoCE
-// addresses (GIDs) to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
+// addMembers adds the devices of members to their bonds and teams: the RDMA device of a hardware bond (mlx5_bond_0)
+// reports one of the members as its port's link, and the kernel assigns the RoCE addresses (GIDs) for a bond's IP
+// addresses to the members' devices (drivers/infiniband/core/roce_gid_mgmt.c).
 //
-// It must run after addPorts, so that a bond also gets the devices that netlink reported for its members.
+// It must run after addPorts, so that bonds also get the devices that netlink reported for their members.
 func (r *rdmaReading) addMembers(links []link) {
 	members := map[IfName][]string{}
 	for i := range links {
@@ -142,7 +143,7 @@ func (r *rdmaReading) addMembers(links []link) {
 	}
 }
 
-// function returns the function whose facts are copied to the link's device.
+// function returns the PCI function whose facts are copied to the link's device.
 func (r *rdmaReading) function(l *link) (Device, bool) {
 	f, ok := r.functions[l.function]
 	return f, ok && r.uplinks[l.function] == l.index
@@ -166,7 +167,7 @@ func (r *rdmaReading) add(l *link, names []string) {
 	l.RDMADevices = slices.Concat(l.RDMADevices, names)
 }
 
-// describe sets the properties that depend on the names of RDMA devices.
+// describe sets the properties that are derived from the RDMA device names.
 func (r *rdmaReading) describe(netns string, links []link) {
 	describe := func(d *Device) {
 		slices.Sort(d.RDMADevices)

@@ -11,10 +11,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Apply returns facts in which devices have the attributes from files. Each attribute comes from the most specific row:
-// one that selects the device, otherwise one that selects its physical function, otherwise one for all devices. Among
-// equally specific rows, the first row in the first file takes precedence. If another row has a different value, Apply
-// adds a problem to the facts. Apply does not modify its arguments.
+// Apply returns the facts with the attributes from the files added to the devices. Each attribute comes from the most
+// specific row: one that selects the device itself, or else one that selects its physical function, or else one for all
+// devices. Among equally specific rows, the first row in the first file takes precedence. If another of these rows has
+// a different value, Apply adds a problem to the facts. Apply does not modify its arguments.
 func Apply(facts discovery.Facts, files []File) discovery.Facts {
 	functions := map[discovery.PCIAddress]*discovery.Device{}
 	for i := range facts.Devices {
@@ -39,7 +39,8 @@ func Apply(facts discovery.Facts, files []File) discovery.Facts {
 	return facts
 }
 
-// attributesOf returns the attributes of a device with its physical function, and the conflicts between rows.
+// attributesOf returns the attributes that rows assign to a device, directly or through its physical function, and the
+// conflicts between rows.
 func attributesOf(
 	d, pf *discovery.Device, files []File,
 ) (found map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, conflicts []string) {
@@ -75,7 +76,7 @@ func attributesOf(
 		}
 	}
 	if len(found) == 0 {
-		found = nil // the same value as for a device without files, for the journal and for comparisons
+		found = nil // the same value as without any files, for the journal and for comparisons
 	}
 	return found, conflicts
 }

@@ -1,6 +1,6 @@
-// Package nodeattributes reads attributes of devices from files on the node, such as a port's rail or a machine's
-// block. The driver cannot discover these attributes. The administrator's programs write the files, for example from a
-// cloud metadata service.
+// Package nodeattributes reads device attributes that the driver cannot discover, such as a port's rail or a machine's
+// block, from files on the node. Programs provided by the administrator write the files, for example based on data from
+// a cloud metadata service.
 //
 // The rule of this package: it never runs a program, and an invalid file changes nothing.
 package nodeattributes
@@ -24,7 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Limits for a directory. The limits for rows in a file and attributes in a row are the same as in a policy's table.
+// Limits for a directory. The limits on rows per file and attributes per row are the same as for a policy's table.
 const (
 	maxFiles = 16
 	maxBytes = 256 << 10 // per file
@@ -32,14 +32,15 @@ const (
 
 // File is the content of an attribute file.
 type File struct {
-	// Name is the name of the file in its directory. The file itself does not contain it.
+	// Name is the name of the file in its directory. It is not part of the file's content.
 	Name    string `json:"name,omitempty"`
 	Devices []Row  `json:"devices"`
 }
 
 // Row assigns attributes to devices. Exactly one of PCIAddress, Interface, MAC and AllDevices is set.
 type Row struct {
-	// PCIAddress and Attributes are as in a policy's table, but all attribute names have a domain.
+	// PCIAddress and Attributes have the same meaning as in a policy's table, but all attribute names must have a
+	// domain.
 	v1alpha1.PCIAddressAttributes
 	// Interface is the kernel's current name for an interface on the node.
 	Interface string `json:"interface,omitempty"`
@@ -51,22 +52,22 @@ type Row struct {
 
 // Directory reads the attribute files in a directory. It is safe for concurrent use.
 type Directory struct {
-	// Path is the path of the directory. If it is empty or does not exist, there are no files.
+	// Path is the path to the directory. If the path is empty or does not exist, there are no files.
 	Path string
 
 	mu    sync.Mutex
 	files []File // the last valid content of every file, sorted by name
 }
 
-// Files returns the files as of the last scan, sorted by name.
+// Files returns the result of the last call of Read, sorted by name.
 func (d *Directory) Files() []File {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.files
 }
 
-// Read returns the content of the files whose names end in ".json" and do not begin with a dot, sorted by name. If a
-// file cannot be read or is not valid, Read returns a problem, and the last valid content of that file.
+// Read returns the content of the files whose names end in ".json" and do not start with a dot, sorted by name. If a
+// file cannot be read or is not valid, Read returns a problem and that file's last valid content.
 func (d *Directory) Read() ([]File, []discovery.Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +154,7 @@ func readFile(path string) (file File, err error) {
 		tables = append(tables, row.PCIAddressAttributes)
 	}
 	if errs = append(errs, v1alpha1.ValidateNodeAttributes(tables, devices)...); len(errs) > 0 {
-		// A program that writes one row incorrectly probably writes all rows incorrectly.
+		// A program that gets one row wrong probably gets all rows wrong.
 		return File{}, fmt.Errorf("%w (the first of %d errors)", errs[0], len(errs))
 	}
 	return file, nil

@@ -4,9 +4,9 @@
 // The rule of this package: it implements requests to the kernel and does not depend on pods or on how devices are
 // used.
 //
-// The file system shows less: /sys/class/infiniband only contains the devices in the reader's network namespace, and
-// /sys/class/infiniband_verbs contains the devices in all namespaces, where two devices may have the same name. Netlink
-// responds for the namespace of its socket, and a device keeps its netlink index when it is moved or renamed.
+// Sysfs provides less information: /sys/class/infiniband only contains the devices in the reader's network namespace,
+// and /sys/class/infiniband_verbs contains the devices in all namespaces, where two devices may have the same name.
+// Netlink uses the namespace of its socket, and a device keeps its netlink index when it is moved or renamed.
 package rdmalink
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The network namespace modes: either every network namespace can use all RDMA devices, or each device belongs to one
+// The network namespace modes: either all network namespaces can use all RDMA devices, or each device belongs to one
 // namespace.
 const (
 	Shared    = "shared"
@@ -50,27 +50,28 @@ const (
 
 // Device is an RDMA device as it appears in a network namespace.
 type Device struct {
-	// Index is the kernel's index, which is unique within a boot.
+	// Index is assigned by the kernel and is unique within a boot.
 	Index uint32
 	Name  string
 	// Protocol is ib, roce, iw, opa or usnic. It is empty before Linux 5.1, and for devices without a port.
 	Protocol string
 	// Ports is the number of ports.
 	Ports uint32
-	// Links contains the sorted indexes of the ports' links that are in the namespace.
+	// Links contains the sorted indexes of the links that underlie the ports and are in the namespace.
 	Links []int
-	// LinksUnknown is true if the kernel driver did not respond for every port, so Links may be incomplete.
+	// LinksUnknown is true if the kernel driver did not report the links behind all ports, so Links may be incomplete.
 	LinksUnknown bool
 }
 
-// Handle sends queries in one network namespace. It is not safe for concurrent use.
+// Handle sends requests in one network namespace. It is not safe for concurrent use.
 type Handle struct {
 	handle *netlink.Handle
-	// socket contains the number of the last request, since responses are matched by request number.
+	// socket also stores the number of the last request, since responses are matched by request number.
 	socket *nl.SocketHandle
 }
 
-// Open opens a handle in the network namespace at a path; an empty path means the caller's namespace. See [OpenAt].
+// Open opens a handle in the network namespace at the given path. An empty path means the caller's namespace. See
+// [OpenAt].
 func Open(path string) (*Handle, error) {
 	if path == "" {
 		return OpenAt(netns.None())
@@ -84,9 +85,9 @@ func Open(path string) (*Handle, error) {
 }
 
 // OpenAt opens a handle in a network namespace; netns.None() means the caller's namespace, which requires no privilege.
-// If the kernel has no RDMA support, the error is unix.EPROTONOSUPPORT. Opening a handle may make the kernel load its
-// RDMA module, so open a handle only if there are RDMA devices. While a handle is open, the kernel's RDMA modules
-// cannot be unloaded.
+// If the kernel does not support RDMA, the error is unix.EPROTONOSUPPORT. Opening a handle may cause the kernel to load
+// its RDMA module, so open a handle only if there are RDMA devices. The kernel's RDMA modules cannot be unloaded while
+// a handle is open.
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
@@ -115,8 +116,8 @@ func (h *Handle) Mode() (string, error) {
 	return mode, nil
 }
 
-// List returns the RDMA devices in the namespace, sorted by name, without the links of their ports. In shared mode,
-// these are all devices of the machine. If a change interrupts the listing, the error is netlink.ErrDumpInterrupted.
+// List returns the RDMA devices in the namespace, sorted by name, without the links behind their ports. In shared mode,
+// these are all devices on the machine. If the devices change during the dump, the error is netlink.ErrDumpInterrupted.
 func (h *Handle) List() ([]Device, error) {
 	messages, err := h.request(nl.RDMA_NLDEV_CMD_GET, unix.NLM_F_DUMP, nil)
 	if err != nil {
@@ -143,9 +144,9 @@ func (h *Handle) ports(index uint32) ([][]byte, error) {
 	return messages, nil
 }
 
-// Devices is like List, but also sets the Links. If devices change in the meantime, it reads all of them again. It
-// queries the drivers, some of which query their hardware. If a driver fails, Devices sets LinksUnknown for its device
-// and returns no error, because the caller might not need that device.
+// Devices is like List, but also sets Links. If devices change in the meantime, it reads all of them again. It queries
+// the drivers, some of which query their hardware. If a driver fails, Devices sets LinksUnknown for that driver's
+// device instead of returning an error, because the caller might not need the device.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -172,7 +173,7 @@ func (h *Handle) devices() ([]Device, error) {
 		if !devices[i].LinksUnknown {
 			continue
 		}
-		// The kernel has no specific error for a device that has disappeared.
+		// The kernel does not return a specific error if the device has disappeared.
 		now, listErr := h.List()
 		if listErr != nil || !slices.ContainsFunc(now, func(d Device) bool { return d.Index == devices[i].Index }) {
 			return nil, cmp.Or(listErr, err, errors.New("an RDMA device no longer exists"))
@@ -190,8 +191,8 @@ func (d *Device) addPorts(messages [][]byte) (err error) {
 	return err
 }
 
-// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. Ports are
-// numbered from 1; port is 0 for kinds without ports. device is nil for [ConnectionManager]. If the kernel has no such
+// CharacterDevice returns the name of an RDMA device's character device in /dev/infiniband, such as uverbs0. Ports are
+// numbered from 1; port is 0 for kinds without ports. device is nil for [ConnectionManager]. If there is no such
 // character device, the error is unix.ENOENT or unix.EOPNOTSUPP.
 func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (string, error) {
 	attributes := []*nl.RtAttr{nl.NewRtAttr(attributeType, nl.ZeroTerminated(kind))}
@@ -217,9 +218,9 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 	return "", fmt.Errorf("cannot query the character device %s: %w", kind, unix.ENOENT)
 }
 
-// Move moves a device to another namespace. The device must be in the namespace of both the handle and the calling
-// thread, since the kernel moves it out of the thread's namespace. In shared mode, the error is unix.EOPNOTSUPP. If the
-// other namespace already has a device with the same name, the error is unix.EEXIST.
+// Move moves a device to another namespace. The handle and the calling thread must both be in the device's namespace,
+// because the kernel moves the device out of the thread's namespace. In shared mode, the error is unix.EOPNOTSUPP. If
+// the other namespace already has a device with the same name, the error is unix.EEXIST.
 func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
 }
@@ -229,8 +230,8 @@ func (h *Handle) Rename(index uint32, name string) error {
 	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
 }
 
-// request sends a request and waits for the response. NLM_F_ACK makes the kernel acknowledge a request even if the
-// result is empty, so that the wait ends.
+// request sends a request and waits for the response. NLM_F_ACK makes the kernel acknowledge the request even if the
+// result is empty, so that request does not wait forever.
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}
@@ -260,7 +261,7 @@ func parseDevice(message []byte) (Device, error) {
 }
 
 // parseDevices returns the devices in the messages, sorted by name. If a device appears or disappears during a dump,
-// another device may be listed twice, so duplicates are omitted.
+// another device may be listed twice, so duplicates are dropped.
 func parseDevices(messages [][]byte) ([]Device, error) {
 	devices := make([]Device, 0, len(messages))
 	for _, message := range messages {
@@ -276,8 +277,8 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 	return devices, nil
 }
 
-// parsePorts returns the links in messages about ports. If a driver fails for a port, the kernel ends the list at this
-// port without an error.
+// parsePorts returns the links in messages about ports. If a driver fails for a port, the kernel silently ends the list
+// at that port.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
 		return nil, errors.New("cannot list the ports of the RDMA device: its kernel driver reports none; see " +
@@ -297,8 +298,8 @@ func parsePorts(messages [][]byte) ([]int, error) {
 	return slices.Compact(links), nil
 }
 
-// parse returns the attributes in a message by type (struct nlattr). It replaces the library's parser, which panics if
-// a message ends with an attribute without padding.
+// parse returns the attributes in a message (struct nlattr), keyed by type. It is used instead of the library's parser,
+// which panics if the last attribute in a message is not padded.
 func parse(message []byte) (map[uint16][]byte, error) {
 	values := map[uint16][]byte{}
 	for len(message) > 0 {
