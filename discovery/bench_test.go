@@ -16,7 +16,8 @@ import (
 )
 
 // BenchmarkRead reads machines with various numbers of virtual functions, all of which have interfaces. It reads from
-// files as in sysfs, with a system call for each step, and from memory, where only this package's work is measured.
+// files, as in sysfs, where every step is a system call, and from memory, which measures only the work done in this
+// package.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
 		h := discoverytest.Machine(max(1, count/128), min(count, 128))

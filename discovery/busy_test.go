@@ -37,7 +37,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// tables simulates a kernel with addresses, routes and rules.
+// tables is a simulated kernel with addresses, routes and rules.
 type tables struct {
 	discovery.LinkLister
 	addresses []netlink.Addr
@@ -73,8 +73,8 @@ func network(text string) *net.IPNet {
 	return parsed
 }
 
-// The node's configuration on a link counts as a use, in addition to the node's own traffic. This configuration can be
-// restored unless it does not survive a move between namespaces.
+// Not only the node's own traffic but also its configuration on a link counts as a use. This configuration can be
+// restored unless it is lost when the link moves to another namespace.
 func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	host := discoverytest.Machine(1, 2)
 	index := func(name string) int { return host.Link(name).Index }
@@ -144,7 +144,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	}
 }
 
-// A physical function is in use if one of its virtual functions is in use.
+// A physical function is in use if the node uses one of its virtual functions.
 func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 	for name, use := range map[string]func(*discoverytest.Host){
 		"default route": func(h *discoverytest.Host) { h.DefaultRoute("ens0v0") },

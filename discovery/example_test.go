@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// Read the devices of a machine with a physical function, two virtual functions and a bridge. On a real machine,
-// discovery.Host returns the sources.
+// Read the devices on a machine with a physical function, two virtual functions and a bridge. On a real machine, use
+// the sources returned by discovery.Host.
 func Example() {
 	facts, err := discovery.Read(context.Background(), discoverytest.SRIOV().Sources())
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
 // TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each of which is
-// a physical function. There are recordings without virtual functions, with four virtual functions each, and with one
-// virtual function in another network namespace and one bound to a userspace driver. Only that machine's sysfs was
-// recorded; netlink.json was created from the files in class/net, without default routes. rxe-exclusive was recorded on
+// a physical function. The recordings were made without virtual functions, with four virtual functions each, and with
+// one virtual function in another network namespace and one bound to a userspace driver. Only that machine's sysfs was
+// recorded; netlink.json was derived from the files in class/net, without default routes. rxe-exclusive was recorded on
 // Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual functions, one of which is a member of a bond. ovs
 // was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with a physical function, a kernel bond, an Open
 // vSwitch bond, an internal port and a tunnel. h100 and mi300x were composed: see discoverytest.GPUMachines.
@@ -62,8 +62,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// The recordings of composed machines match the generated machines. The files are for users who want to try policies
-// with them.
+// The recordings of composed machines match the generated machines. The files are meant for users who want to try out
+// policies.
 func TestComposedRecordings(t *testing.T) {
 	for name, machine := range discoverytest.GPUMachines() {
 		files, err := machine.Files()
@@ -111,8 +111,8 @@ func readRecording(t *testing.T, recording discovery.Recording) discovery.Facts 
 	return facts
 }
 
-// roundTrip checks that a recording of the sources still has the same facts after being written and reopened: all
-// facts, or all facts except addresses if the addresses were removed.
+// roundTrip checks that a recording of the sources still has the same facts after being written and reopened. If the
+// addresses were removed, facts about addresses may differ.
 func roundTrip(t *testing.T, sources discovery.Sources) {
 	t.Helper()
 	want, err := discovery.Read(t.Context(), sources)
@@ -165,7 +165,7 @@ func files(t *testing.T, recording discovery.Recording) map[string]string {
 	return texts
 }
 
-// reopened returns the recording after it has been written and opened again.
+// reopened writes the recording and returns the result of opening it again.
 func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,8 +175,7 @@ func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	return open(t, dir)
 }
 
-// Addresses are removed completely, even from names. Equal addresses stay equal, and text that is not an address is
-// kept.
+// Addresses are completely removed, even from names. Equal addresses stay equal, and other text is kept.
 func TestWithoutAddresses(t *testing.T) {
 	h := discoverytest.WithoutPCI()
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond", MAC: h.Link("enx0242ac110002").MAC,
@@ -214,7 +213,7 @@ func TestWithoutAddresses(t *testing.T) {
 	}
 }
 
-// RDMA devices may be named after the GUID of the NIC, which contains the NIC's address; switch IDs often contain this
+// RDMA devices may be named after the NIC's GUID, which contains the NIC's address; switch IDs often contain this
 // address, too.
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	h := discoverytest.Switchdev()

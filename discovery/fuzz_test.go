@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// FuzzSysfs writes arbitrary text into arbitrary files and links of a sysfs, including new ones. Regardless of the
-// text, reading must not panic, the results must be consistent, and a recording must contain the same facts.
+// FuzzSysfs writes arbitrary text to arbitrary existing or new files and links in a sysfs. Regardless of the text,
+// reading must not panic, the results must be consistent, and a recording must contain the same facts.
 func FuzzSysfs(f *testing.F) {
 	machine := discoverytest.Switchdev()
 	names := slices.Sorted(maps.Keys(machine.Sys.Files))
@@ -58,7 +58,7 @@ func pathOf(name, other string) string {
 	return name[:strings.LastIndex(name, "/")+1] + other
 }
 
-// checkSense checks the invariants of all facts.
+// checkSense checks the invariants that must hold for all facts.
 func checkSense(t *testing.T, facts discovery.Facts) {
 	t.Helper()
 	if !slices.IsSortedFunc(facts.Devices,

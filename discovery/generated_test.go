@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// machines contains generated machines, each of which models a property of real machines.
+// machines contains generated machines, each modeling a particular property of real machines.
 var machines = map[string]struct {
 	make func() *discoverytest.Host
 	want string // see summary; not compared if empty
@@ -185,8 +185,8 @@ func TestDriversAndRootsWithoutPCI(t *testing.T) {
 	}
 }
 
-// NUMA nodes of the same socket at the same distance are listed, beginning with the function's own node. A machine that
-// does not report distances, or has only one node, has no such list.
+// NUMA nodes in the same socket at the same distance are listed, starting with the function's own node. There is no
+// such list if the machine does not report distances or has only one node.
 func TestNUMANodes(t *testing.T) {
 	for name, test := range map[string]struct {
 		distances, sockets [4]string

@@ -14,13 +14,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// fakeHardware returns configured values and records the queries.
+// fakeHardware returns configured values and records the queries that it receives.
 type fakeHardware struct {
 	settings []discovery.VFSettings
 	err      error
 	asked    []string
 
-	// devices contains RDMA devices, and links contains the links of their ports. One device is unplugged when its
+	// devices lists the RDMA devices, and links contains the links behind their ports. One device is unplugged when its
 	// links are queried.
 	devices           []discovery.RDMADevice
 	links             map[int][]int
@@ -81,7 +81,7 @@ func TestHardware(t *testing.T) {
 	}
 }
 
-// Unknown properties are absent, and only available properties are queried.
+// Unknown properties are left out, and only available properties are queried.
 func TestHardwareThatDoesNotSay(t *testing.T) {
 	two := []discovery.VFSettings{{VLAN: 1}, {VLAN: 2}}
 	for name, test := range map[string]struct {
@@ -154,7 +154,7 @@ func TestReadWithoutHardware(t *testing.T) {
 	roundTrip(t, sources)
 }
 
-// The message has the format written by the kernel's rtnl_fill_vfinfo.
+// The message is in the format produced by the kernel's rtnl_fill_vfinfo.
 func TestSettingsInAMessage(t *testing.T) {
 	vf := func(list *nl.RtAttr, mac string, vlan, qos, spoofCheck, trust, state, minimum, maximum uint32) {
 		info := list.AddRtAttr(nl.IFLA_VF_INFO, nil)
@@ -198,8 +198,8 @@ func words(numbers ...uint32) []byte {
 	return bytes
 }
 
-// A function that never had an interface is offered for its RDMA devices. A function whose interface is in a pod is
-// not, because its device is known from the time when the interface was on the host.
+// A function that never had an interface is listed for the sake of its RDMA devices. A function whose interface is in a
+// pod is not listed, because its device is known from when the interface was on the host.
 func TestRDMAWithoutInterface(t *testing.T) {
 	h := discoverytest.InfiniBand()
 	want := discovery.Device{

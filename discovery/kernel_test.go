@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// inNewNamespace moves the test's thread into new network and mount namespaces and returns the path of a sysfs that is
-// mounted there. The thread is never unlocked, so it exits with the test.
+// inNewNamespace moves the test's thread into new network and mount namespaces and returns the path at which a sysfs is
+// mounted there. The thread is never unlocked, so it exits when the test ends.
 func inNewNamespace(t *testing.T) (sysfs string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +48,7 @@ func inNewNamespace(t *testing.T) (sysfs string) {
 	return dir
 }
 
-// openSysfs opens a sysfs, or a directory with the content of a sysfs, as Host does.
+// openSysfs opens a sysfs, or a directory with the content of one, in the same way as Host.
 func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 	t.Helper()
 	sys, err := discovery.OpenSysfs(path)
@@ -59,7 +59,7 @@ func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 	return sys
 }
 
-// must skips the test if the kernel does not support a link kind, and fails the test on other errors.
+// must skips the test if the kernel does not support a link kind, and fails it on any other error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -93,7 +93,7 @@ func subscribed(t *testing.T) (wait func(name string)) {
 	}
 }
 
-// This uevent does not involve any change to links, as when a function is bound to another driver.
+// This uevent is not accompanied by any change to links, as when a function is bound to another driver.
 func TestKernelUevents(t *testing.T) {
 	sysfs := inNewNamespace(t)
 	wait := subscribed(t)
@@ -146,8 +146,8 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links matches the library's list, except for the fields that are not requested. Links without virtual
-// functions, and functions that do not exist, have no hardware facts, and querying them is not an error.
+// The list of links matches the library's list, except for fields that are not requested. There are no hardware facts
+// about links without virtual functions or about functions that do not exist, and querying these is not an error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
 	kernel, err := discovery.OpenKernel()
@@ -182,8 +182,8 @@ func TestKernelHardware(t *testing.T) {
 	}
 }
 
-// Netlink lists the same RDMA devices as the sysfs of the same namespace, even if the query comes from another thread.
-// A kernel without RDMA has no such socket.
+// Netlink lists the same RDMA devices as sysfs in the same namespace, even if the query is made from another thread. A
+// kernel without RDMA support does not have this kind of socket.
 func TestKernelRDMA(t *testing.T) {
 	sources, err := discovery.Host()
 	must(t, err)
@@ -220,8 +220,8 @@ func TestKernelRDMA(t *testing.T) {
 	list()
 }
 
-// Soft RoCE on a veth is found, and a uevent reports it. If each namespace has its own RDMA devices, the kernel creates
-// them in the initial namespace, so this test requires a machine in shared mode.
+// Soft RoCE on a veth is found, and a uevent reports it. In exclusive mode, the kernel creates RDMA devices in the
+// initial namespace, so this test requires a machine in shared mode.
 func TestKernelSoftRoCE(t *testing.T) {
 	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
 		t.Skip("needs the kernel module rdma_rxe")
@@ -278,8 +278,8 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 	}
 }
 
-// Entries that the kernel adds on its own to a link that is up do not count as a use. Addresses, routes in any table
-// and rules do.
+// Entries that the kernel itself adds to a link that is up do not count as a use, but addresses, rules, and routes in
+// any table do.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // for this thread's namespaces

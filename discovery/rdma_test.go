@@ -37,7 +37,7 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Devices appear and disappear, and some are in other namespaces: each test case changes the machine and states the
+// Devices appear and disappear, and some are in other namespaces. Each test case changes the machine and specifies the
 // expected difference.
 func TestRDMAOfOtherMachines(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -56,7 +56,7 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 			h.Netlink.RDMADevices[0].Links = []int{h.Link("enp3s0f1").Index}
 		}, map[discovery.IfName]string{"enp3s0f1": "mlx5_bond_0 ethernet exclusive"}},
 		"link elsewhere": {func(h *discoverytest.Host) {
-			h.Remove("enp3s0f0v0") // its function has the device
+			h.Remove("enp3s0f0v0") // the RDMA device belongs to its function
 			h.Remove("v0")
 		}, map[discovery.IfName]string{"v0": ""}},
 		"device elsewhere": {func(h *discoverytest.Host) {
@@ -95,8 +95,7 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 	}
 }
 
-// A device in a pod keeps the RDMA facts from the time when it was taken, even if its RDMA devices have not moved with
-// it.
+// A device in a pod keeps the RDMA facts it had when it was taken, even if its RDMA devices were not moved with it.
 func TestRDMAInsidePods(t *testing.T) {
 	h := discoverytest.RDMA()
 	before := read(t, h)
@@ -106,7 +105,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	h.Netlink.RDMADevices = slices.DeleteFunc(h.Netlink.RDMADevices,
 		func(d discovery.RecordedRDMADevice) bool { return d.Name == "mlx5_2" })
 	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") })
-	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device if its name has been taken in the meantime
+	h.RDMAOn("ibdev4", "v1") // the kernel's new name for a returned device whose name has been taken in the meantime
 	want := rdmaOf(before)
 	want["v1"] = "ibdev4 ethernet exclusive"
 	if diff := cmp.Diff(want, rdmaOf(read(t, h).With(snapshots...))); diff != "" {
@@ -114,7 +113,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	}
 }
 
-// A failure affects nothing else, is reported as a problem, and is included in recordings.
+// A failure does not affect other facts, is reported as a problem, and is included in recordings.
 func TestRDMAThatFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(h *discoverytest.Host)
@@ -172,7 +171,7 @@ func TestRDMAQuestions(t *testing.T) {
 	}
 }
 
-// If a device disappears during reading, or if the kernel interrupts a dump, everything is read again.
+// If a device disappears during a scan, or if the kernel interrupts a dump, everything is read again.
 func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	h := discoverytest.RDMA()
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 9, Name: "rxe0"}},

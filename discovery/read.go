@@ -17,12 +17,12 @@ const (
 	readPause    = 20 * time.Millisecond
 )
 
-// errChanged is returned if the kernel's state changed during a scan, so that the facts are inconsistent.
+// errChanged is returned if the kernel's state changed during a scan, which makes the facts inconsistent.
 var errChanged = errors.New("the node's links changed while they were read")
 
-// Read reads the node's network devices. A scan that was interrupted by a change is repeated a few times before Read
-// fails. Therefore, a device that is missing from the facts is not on the node. Errors about individual devices are in
-// Facts.Problems.
+// Read reads the node's network devices. If a change interrupts a scan, Read repeats the scan a few times before it
+// fails. Therefore, a device that is missing from the facts is not on the node. Errors about individual devices are
+// reported in Facts.Problems.
 func Read(ctx context.Context, source Sources) (Facts, error) {
 	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
 }
@@ -48,11 +48,11 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 	return nothing, fmt.Errorf("cannot read the node's network devices: %w", err)
 }
 
-// readOnce takes one scan.
+// readOnce performs a single scan.
 //
-// It reads links first, then sysfs. If a link disappears in between, it has no directory; the result is errChanged, and
-// the scan is repeated. If a link appears in between, it is missing, but the kernel's event triggers another
-// reading.
+// It reads links first, then sysfs. If a link disappears in between, its directory is missing; readOnce returns
+// errChanged, and the scan is repeated. If a link appears in between, it is missing from the facts, but the kernel's
+// event triggers another scan.
 func readOnce(source Sources) (Facts, error) {
 	links, problems, err := readLinks(source.Links, source.NodeAddresses)
 	if err != nil {
@@ -81,12 +81,12 @@ func readOnce(source Sources) (Facts, error) {
 	return assemble(links, functions, byAddress, sys.rdmaOnly, problems), nil
 }
 
-// assemble joins links and PCI functions. It modifies the map of functions.
+// assemble combines links and PCI functions. It modifies the map of functions.
 //
-// A function may have several links: the link in uplinks represents the function, and the others, such as representors,
-// are devices without a function. The remaining functions have no link on the host. A virtual function without a link
-// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver. The same applies
-// to any other function that is bound to such a driver or that only has RDMA devices.
+// A function may have several links: the link in uplinks represents the function, and the other links, such as
+// representors, become devices without a function. The remaining functions have no link on the host. A virtual function
+// without a link is still a device, since its link may be in a pod, or the function may be bound to a userspace driver.
+// The same applies to any other function that is bound to such a driver or that only has RDMA devices.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	rdmaOnly map[PCIAddress]bool, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
@@ -132,7 +132,7 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	return facts
 }
 
-// sharedFunctions returns the PCI network functions with several ports.
+// sharedFunctions returns the set of PCI network functions that have several ports.
 func sharedFunctions(links []link, byAddress map[PCIAddress]Device) map[PCIAddress]bool {
 	seen, shared := map[PCIAddress]bool{}, map[PCIAddress]bool{}
 	for i := range links {
@@ -147,20 +147,20 @@ func sharedFunctions(links []link, byAddress map[PCIAddress]Device) map[PCIAddre
 // isPort reports whether a link is a port of its PCI function, as opposed to a representor or a scalable function.
 func (l *link) isPort() bool { return !l.port.representor && l.AuxiliaryDevice == "" }
 
-// drivesFromUserspace reports whether a kernel driver only makes a function accessible to applications. A function with
-// such a driver has no interface in any network namespace.
+// drivesFromUserspace reports whether a kernel driver does nothing but make a function accessible to applications. A
+// function that is bound to such a driver has no interface in any network namespace.
 func drivesFromUserspace(driver string) bool {
 	return slices.Contains([]string{"vfio-pci", "uio_pci_generic", "igb_uio"}, driver)
 }
 
-// unnamed returns the device name of a physical function or NIC that has no interface to take the name from: its
-// address with "-" instead of ":" and ".". Neither the kernel nor udev uses names in this form.
+// unnamed returns the device name for a physical function or NIC that has no interface to be named after: its address
+// with "-" instead of ":" and ".". Neither the kernel nor udev uses names of this form.
 func unnamed(address PCIAddress) IfName {
 	return IfName("pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(string(address)))
 }
 
-// nameRepresentors sets the names of the representors of virtual and scalable functions. The port name of a representor
-// ends with the index of its virtual function or the number of its scalable function: pf0vf3, pf0sf88.
+// nameRepresentors sets the RepresentorName of virtual and scalable functions. A representor's port name ends with the
+// index of its virtual function or the number of its scalable function: pf0vf3, pf0sf88.
 func nameRepresentors(links []link, devices map[string]Device) {
 	type function struct {
 		pf   PCIAddress
@@ -185,7 +185,7 @@ func nameRepresentors(links []link, devices map[string]Device) {
 	}
 }
 
-// nameParents sets the names of the physical functions of scalable functions.
+// nameParents sets the PFName of scalable functions.
 func nameParents(devices map[string]Device) {
 	for identity, d := range devices {
 		if pf, ok := devices[Device{PCIAddress: d.PFAddress}.identity()]; ok && d.AuxiliaryDevice != "" {
@@ -194,9 +194,9 @@ func nameParents(devices map[string]Device) {
 	}
 }
 
-// protectPFs marks physical functions as carrying the node's traffic if one of their virtual or scalable functions does:
-// with most drivers, taking down the physical function also takes down these functions. If a node's default route uses
-// a virtual function of ens1f0, for example, the node loses its network together with ens1f0.
+// protectPFs marks a physical function as carrying the node's traffic if one of its virtual or scalable functions does:
+// with most drivers, taking down a physical function also takes down these functions. For example, if a node's default
+// route uses a virtual function of ens1f0, the node would lose its network along with ens1f0.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {
@@ -213,7 +213,7 @@ func protectPFs(vfs []Device, devices map[string]Device) {
 	}
 }
 
-// withFunction returns the link's device with the facts of the PCI function below it.
+// withFunction returns the link's device with the facts about the underlying PCI function added.
 func (d Device) withFunction(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode, d.NUMANodes = f.PCIAddress, f.PCIeRoot, f.NUMANode, f.NUMANodes
 	d.Vendor, d.Product = f.Vendor, f.Product
@@ -226,7 +226,7 @@ func (d Device) withFunction(f Device) Device {
 	return d
 }
 
-// classify returns the type of a device that is not a virtual function. hardware is true if the link belongs to a
+// classify returns the type of a device other than a virtual function. hardware is true if the link belongs to a
 // hardware device.
 func (d Device) classify(hardware bool) string {
 	switch {
@@ -250,8 +250,8 @@ func (d Device) classify(hardware bool) string {
 	return d.Kind
 }
 
-// sortedProblems returns the problems sorted by device and message, without duplicates: a link and its function share
-// files.
+// sortedProblems returns the problems sorted by device and message, without duplicates, which occur because a link and
+// its function share files.
 func sortedProblems(problems []Problem) []Problem {
 	slices.SortFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Message, b.Message))

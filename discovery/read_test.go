@@ -126,7 +126,7 @@ func TestReadTypes(t *testing.T) {
 	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	sources := h.Sources()
-	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with that index in a different namespace
+	rawLink(sources, "mv1").NetNsID = 0 // its parent is a link with that index in a different namespace
 	facts := readFrom(t, sources)
 	check(t, facts, `
 bond0 bond
@@ -141,8 +141,8 @@ veth0 veth
 	}
 }
 
-// A representor and the second port of a NIC have the same PCI function as the uplink, but only the uplink's device has
-// the function's address.
+// A representor and a NIC's second port share the uplink's PCI function, but only the uplink's device has the
+// function's address.
 func TestReadSeveralLinksOfOneFunction(t *testing.T) {
 	h := discoverytest.NewHost()
 	h.Function("0000:05:00.0")
@@ -159,7 +159,7 @@ uplink nic pci=0000:05:00.0
 `)
 }
 
-// The ports of one PCI function are marked, so that they are not passed to plugins by address. Representors are not
+// Ports that share a PCI function are marked, so that they are not passed to plugins by address. Representors are not
 // ports.
 func TestReadPortsOfOneFunction(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -286,8 +286,8 @@ veth9 veth
 `)
 }
 
-// While a physical function is in a pod, its virtual functions have no names until a snapshot of the physical function
-// provides them.
+// While a physical function is in a pod, its virtual functions have no names until they are derived from a snapshot of
+// the physical function.
 func TestWithNamesOrphans(t *testing.T) {
 	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
@@ -318,9 +318,9 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// If a physical function is renamed while one of its virtual functions is in use, its device keeps the old name.
-// Otherwise, the two devices would be in different pools, and the scheduler would allocate the whole physical function
-// despite the allocated virtual function.
+// If a physical function is renamed while one of its virtual functions is in use, the physical function's device keeps
+// the old name. Otherwise, the two devices would be in different pools, and the scheduler could allocate the whole
+// physical function even though the virtual function is allocated.
 func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 	vf := func(pf discovery.IfName, index int, address discovery.PCIAddress) discovery.Device {
 		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf,

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recording contains everything that Read reads on a machine, so that another machine or a test can read the same
-// facts. It contains no serial numbers, IP addresses or routes; it only records which links have the node's addresses
-// and default routes.
+// Recording contains everything that Read reads on a machine, so that the same facts can be read on another machine or
+// in a test. It contains no serial numbers, IP addresses or routes; it only records which links carry the node's
+// addresses and default routes.
 type Recording struct {
 	// Sys is the part of sysfs that was read.
 	Sys Tree
@@ -27,19 +27,19 @@ type Recording struct {
 	Netlink RecordedNetlink
 }
 
-// RecordedNetlink contains the netlink state of a network namespace that Read needs.
+// RecordedNetlink is the part of a network namespace's netlink state that Read needs.
 type RecordedNetlink struct {
-	// Links contains the links, sorted by index, without the loopback.
+	// Links contains all links except the loopback, sorted by index.
 	Links []RecordedLink `json:"links"`
-	// DefaultRoutes contains the indexes of the links that default routes in the main table use, sorted.
+	// DefaultRoutes contains the sorted indexes of the links used by default routes in the main table.
 	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
-	// NodeAddresses contains the indexes of the links that have addresses of the Node object, sorted.
+	// NodeAddresses contains the sorted indexes of the links that have an address listed in the Node object.
 	NodeAddresses []int `json:"nodeAddresses,omitempty"`
-	// EswitchModes contains the modes of the physical functions that have an embedded switch.
+	// EswitchModes contains the switch modes of the physical functions that have an embedded switch.
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
 	// RDMANetns is Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
-	// RDMADevices contains the RDMA devices, sorted by index. RDMAError is the reason why they could not be listed.
+	// RDMADevices is sorted by index. RDMAError is the reason why the devices could not be listed.
 	RDMADevices []RecordedRDMADevice `json:"rdmaDevices,omitempty"`
 	RDMAError   string               `json:"rdmaError,omitempty"`
 }
@@ -47,14 +47,14 @@ type RecordedNetlink struct {
 // RecordedRDMADevice is an RDMA device in RecordedNetlink.
 type RecordedRDMADevice struct {
 	RDMADevice
-	// Links contains the indexes of its ports' links, sorted; it is empty if they were not read, which is the case for
-	// virtual functions. Error is the reason why they could not be read.
+	// Links contains the sorted indexes of the links behind the device's ports. It is empty if they were not read, as
+	// for virtual functions. Error is the reason why they could not be read.
 	Links []int  `json:"links,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the common
-// fields.
+// RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the fields that
+// both types have in common.
 type RecordedLink struct {
 	Index    int      `json:"index"`
 	Name     string   `json:"name"`
@@ -62,7 +62,7 @@ type RecordedLink struct {
 	Kind     string   `json:"kind"`
 	MAC      string   `json:"mac,omitempty"`
 	MTU      int      `json:"mtu"`
-	// LinkType is the hardware type, such as infiniband; empty for Ethernet.
+	// LinkType is the hardware type, such as infiniband, or empty for Ethernet.
 	LinkType string `json:"linkType,omitempty"`
 	// Immovable is nil if the kernel does not report whether the link can be moved.
 	Immovable *bool  `json:"immovable,omitempty"`
@@ -74,16 +74,16 @@ type RecordedLink struct {
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
-	// VFs contains the settings of the link's virtual functions, ordered by index. VFsError is the reason why they
-	// could not be read.
+	// VFs contains the settings of the link's virtual functions, ordered by index. VFsError is the reason why the
+	// settings could not be read.
 	VFs      []VFSettings `json:"vfs,omitempty"`
 	VFsError string       `json:"vfsError,omitempty"`
 
-	// permanentMAC is the hardware's own address. Interfaces may be named after it, so it must be replaced in names.
+	// permanentMAC is the hardware's own address. It must be replaced in names, since interfaces may be named after it.
 	permanentMAC string
 }
 
-// Record reads the node's network devices in the same way as Read, and returns a recording of the data that it read.
+// Record reads the node's network devices in the same way as Read and returns a recording of the data that it read.
 func Record(ctx context.Context, source Sources) (Recording, error) {
 	return attempt(ctx, func() (Recording, error) { return recordOnce(source) })
 }
@@ -132,7 +132,7 @@ func sortedIndexes(indexes []int) []int {
 	return slices.Compact(indexes)
 }
 
-// dumps caches the dumps of a scan, so that the facts and the recording are based on the same state.
+// dumps caches the netlink dumps from a scan, so that the facts and the recording are based on the same state.
 type dumps struct {
 	LinkLister
 	links     []netlink.Link
@@ -170,7 +170,7 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 	return d.addresses, err
 }
 
-// recordedHardware records the results of another Hardware.
+// recordedHardware wraps another Hardware and records its results.
 type recordedHardware struct {
 	source       Hardware
 	vfs          map[int][]VFSettings
@@ -223,7 +223,7 @@ func (r *recordedHardware) RDMADevices() ([]RDMADevice, error) {
 		r.rdmaError = err.Error()
 	}
 	for _, d := range devices {
-		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, which only serves to classify failures
+		if r.rdmaDevices[d.Index] == nil { // otherwise, this list only serves to classify failures
 			r.rdmaDevices[d.Index] = &RecordedRDMADevice{RDMADevice: d}
 		}
 	}
@@ -268,7 +268,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 	return recorded
 }
 
-// netlink converts the link to the type used by the netlink library.
+// netlink converts the link to the netlink library's type.
 func (r RecordedLink) netlink() (netlink.Link, error) {
 	attrs := netlink.LinkAttrs{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent,
@@ -321,7 +321,7 @@ func (r Recording) Sources() (Sources, error) {
 	return sources, nil
 }
 
-// replayedAddress represents all addresses of the recorded node. RFC 5737 reserves it for documentation.
+// replayedAddress stands for every address of the recorded node. RFC 5737 reserves it for documentation.
 func replayedAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
 // replayed replays recorded netlink data.
@@ -407,7 +407,7 @@ func (r *replayed) RDMALinks(device int) ([]int, error) {
 	return nil, fmt.Errorf("no RDMA device %d", device)
 }
 
-// The names of the files in a recording.
+// File names in a recording.
 const (
 	sysFile     = "sysfs.json"
 	netlinkFile = "netlink.json"
@@ -426,8 +426,8 @@ func (r Recording) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the recording to a directory that does not contain any of its files yet. It creates the directory if it
-// is missing.
+// Write writes the recording to a directory, which it creates if necessary. None of the recording's files may exist in
+// the directory.
 func (r Recording) Write(dir string) error {
 	files, err := r.Files()
 	if err != nil {
@@ -463,7 +463,7 @@ func OpenRecording(dir fs.FS) (Recording, error) {
 			err = json.Unmarshal(content, part.target)
 		}
 		if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // the path in it is the same name
+			err = wrapped.Err // the path in the error is the same name
 		}
 		if err != nil {
 			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", part.name, err)

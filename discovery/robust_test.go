@@ -44,7 +44,7 @@ const (
 	vfDir = "devices/pci0000:00/0000:00:01.0/0000:03:00.2"
 )
 
-// An unreadable property is reported as a problem, and the device is listed without the property.
+// An unreadable property is reported as a problem, and the device is listed without it.
 func TestUnreadableFiles(t *testing.T) {
 	h := discoverytest.SRIOV()
 	sources := h.Sources()
@@ -74,7 +74,7 @@ problem enp3s0f0: cannot read dev_port: input/output error
 	roundTrip(t, sources)
 }
 
-// Impossible values from drivers are ignored, and the device is listed.
+// Impossible values from drivers are ignored, and the device is still listed.
 func TestLyingDrivers(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.WriteFiles(pfDir, "numa_node=-7", "vendor=Intel", "sriov_numvfs=99", "device=0xzzzz")
@@ -105,7 +105,7 @@ problem eth7: cannot use speed: it contains "0x10\x1b[31m", which is not a numbe
 	}
 }
 
-// If symbolic links in sysfs are broken, the device is listed without their targets.
+// If symbolic links in sysfs are broken, the device is listed without the facts from their targets.
 func TestDanglingLinks(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Symlink("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
@@ -126,9 +126,9 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not list has no name, and this is reported. The function must not
-// be listed as a separate NIC: in that case, a pod that has this function would not prevent another pod from getting
-// the whole physical function.
+// A virtual function that its physical function does not list has no name, and this is reported as a problem. The
+// virtual function must not be listed as a separate NIC: if it were, one pod could get the virtual function and another
+// pod the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
 	h := discoverytest.SRIOV()
 	delete(h.Sys.Links, pfDir+"/virtfn0")
@@ -148,7 +148,7 @@ problem 0000:03:00.2: cannot find the index of the virtual function, which canno
 	roundTrip(t, h.Sources())
 }
 
-// A dump that contains a link twice is inconsistent, and names that lead out of sysfs are invalid.
+// A dump that contains a link twice is inconsistent, and names that refer to paths outside of sysfs are invalid.
 func TestImpossibleDumps(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Netlink.Links = append(h.Netlink.Links, *h.Link("br-data"))
@@ -185,7 +185,7 @@ func TestRecordRetriesInterruptedDumps(t *testing.T) {
 	}
 }
 
-// An invalid recording causes an error that contains the location.
+// An invalid recording causes an error that states the location of the mistake.
 func TestWrongRecordings(t *testing.T) {
 	for want, link := range map[string]discovery.RecordedLink{
 		`link 3: mac: "02:0" is not a link address`: {Index: 3, Name: "a", Kind: "dummy", OperState: "up",

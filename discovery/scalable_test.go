@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A scalable function has the hardware of the physical function above it, and belongs to the physical function like a
-// virtual function.
+// A scalable function has the same hardware as the physical function above it and, like a virtual function, belongs to
+// the physical function.
 func TestScalableFunctions(t *testing.T) {
 	h := discoverytest.ScalableFunctions()
 	facts := read(t, h)
@@ -42,7 +42,7 @@ func TestScalableFunctions(t *testing.T) {
 		t.Errorf("without the interface of its physical function, the function belongs to %q (%s)", sf.PFName,
 			sf.PFAddress)
 	}
-	// A pod has the physical function, or its name is remembered. In both cases, the exclusion must remain in effect.
+	// The physical function is in a pod, or its name is remembered. In both cases, the exclusion must remain in effect.
 	for name, away := range map[string]discovery.Facts{"in use": read(t, h).With(pf),
 		"remembered": read(t, h).Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "p0"})} {
 		if sf := byName(t, away, "enp3s0f0s1"); sf.PFName != "p0" {
@@ -51,7 +51,7 @@ func TestScalableFunctions(t *testing.T) {
 	}
 }
 
-// The name of a scalable function does not change with the name of its physical function.
+// A scalable function's name does not change when its physical function is renamed.
 func TestScalableFunctionKeepsItsName(t *testing.T) {
 	facts := read(t, discoverytest.ScalableFunctions())
 	named := facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "old0"})
@@ -60,8 +60,7 @@ func TestScalableFunctionKeepsItsName(t *testing.T) {
 	}
 }
 
-// A physical function that was bound to a userspace driver at boot has no interface, so its address is used as its
-// name.
+// A physical function that was bound to a userspace driver at boot has no interface, so it is named after its address.
 func TestPhysicalFunctionWithoutInterface(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Remove("enp3s0f0")

@@ -7,30 +7,32 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sources provides the data from which facts are read. It must only be used by one goroutine at a time.
+// Sources provides the data that facts are read from. It must only be used by one goroutine at a time.
 type Sources struct {
-	// Sys is a sysfs. It must have been mounted in the network namespace of Links: a sysfs shows the devices of the
-	// namespace in which it was mounted, not of its reader. Several goroutines read from it concurrently.
+	// Sys is a sysfs. It must have been mounted in the same network namespace that Links uses: a sysfs shows the
+	// devices in the namespace in which it was mounted, not those in its reader's. Several goroutines read from it
+	// concurrently.
 	Sys fs.ReadLinkFS
 	// Links lists the kernel's links, routes and addresses.
 	Links LinkLister
-	// Hardware provides further information about NICs from the kernel. If it is nil, that information is absent.
+	// Hardware provides further information about NICs from the kernel. It may be nil if that information is not
+	// available.
 	Hardware Hardware
-	// NodeAddresses contains the addresses of the Node object. A link with one of these addresses is infrastructure,
-	// like a link with a default route. It may be empty.
+	// NodeAddresses contains the addresses in the Node object. Like a link with a default route, a link with one of
+	// these addresses is infrastructure. NodeAddresses may be empty.
 	NodeAddresses []netip.Addr
 }
 
-// LinkLister lists the netlink objects in a network namespace; *netlink.Handle implements it. If a dump changes while
-// it is read, the error is netlink.ErrDumpInterrupted, and Read retries. A nil link and unix.AF_UNSPEC mean all.
+// LinkLister lists the netlink objects in a network namespace; *netlink.Handle implements it. If the objects change
+// during a dump, the error is netlink.ErrDumpInterrupted, and Read retries. A nil link stands for all links, and
+// unix.AF_UNSPEC for all address families.
 type LinkLister interface {
 	LinkList() ([]netlink.Link, error)
 	RouteList(link netlink.Link, family int) ([]netlink.Route, error)
 	AddrList(link netlink.Link, family int) ([]netlink.Addr, error)
 }
 
-// Host returns the sources for the host: /sys and the network namespace of the calling thread. The caller must close
-// them.
+// Host returns the host's sources: /sys and the calling thread's network namespace. The caller must close them.
 func Host() (Sources, error) {
 	sys, err := openSysfs("/sys")
 	if err != nil {
@@ -44,7 +46,7 @@ func Host() (Sources, error) {
 	return Sources{Sys: sys, Links: kernel, Hardware: kernel}, nil
 }
 
-// Close closes sources that were opened by Host. Other sources need not be closed.
+// Close closes sources returned by Host. Other sources do not need to be closed.
 func (s Sources) Close() {
 	for _, source := range []any{s.Sys, s.Links} {
 		if opened, ok := source.(interface{ Close() }); ok {

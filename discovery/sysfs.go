@@ -17,11 +17,11 @@ import (
 type sysfs struct {
 	fsys     fs.ReadLinkFS
 	problems []Problem
-	// rdmaOnly contains the functions for which the kernel never created an interface; see functions.
+	// rdmaOnly is the set of functions for which the kernel never created an interface; see the functions method.
 	rdmaOnly map[PCIAddress]bool
 }
 
-// place is a directory in a sysfs. about is the device to which problems in this directory are attributed.
+// place is a directory in a sysfs. about is the device that problems in this directory are attributed to.
 type place struct {
 	*sysfs
 	dir   string
@@ -30,8 +30,8 @@ type place struct {
 
 const (
 	pciDevices = "bus/pci/devices"
-	// rdmaDirectory is the directory with the RDMA devices of a function and, below class, with all RDMA devices in the
-	// network namespace.
+	// rdmaDirectory is the name of the directory that lists a function's RDMA devices and, below class, of the
+	// directory that lists all RDMA devices in the network namespace.
 	rdmaDirectory = "infiniband"
 )
 
@@ -41,8 +41,8 @@ const networkClass = "0x02"
 // addressSet is NET_ADDR_SET in the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.
 const addressSet = 3
 
-// addLink adds the facts from sysfs to a link, except its port. known contains the PCI functions that have been read.
-// addLink fails with errChanged if sysfs does not contain the link.
+// addLink adds the facts from sysfs, except the port, to a link. known contains the PCI functions that have already
+// been read. addLink fails with errChanged if sysfs does not contain the link.
 func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	entry := path.Join("class/net", string(l.Name))
 	target, err := s.fsys.ReadLink(entry)
@@ -52,7 +52,7 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	}
 	dir := place{s, path.Join(path.Dir(entry), target), string(l.Name)}
 	l.dir = dir.dir
-	if l.BridgeType == "" { // a bridge reports the speed of its fastest port, which changes with pods
+	if l.BridgeType == "" { // a bridge reports the speed of its fastest port, which changes as pods come and go
 		l.LinkSpeed = knownSpeed(dir.number("speed", speeds()))
 	}
 	if l.Kind == "bridge" {
@@ -71,7 +71,7 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 		return nil
 	}
 	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
-		l.Driver, l.NUMANode = f.Driver, f.NUMANode // from the same files, so do not read them again
+		l.Driver, l.NUMANode = f.Driver, f.NUMANode // they come from the same files, so do not read them again
 		return nil
 	}
 	// Hardware without its own PCI function: virtio, USB, paravirtual and multi-port devices.
@@ -80,8 +80,8 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	return nil
 }
 
-// addScalableFunction adds the facts from sysfs to the link of a scalable function. Its hardware is that of the physical
-// function above it.
+// addScalableFunction adds the facts from sysfs to a scalable function's link. The function uses the hardware of the
+// physical function above it.
 func (p place) addScalableFunction(l *link, name string, known map[PCIAddress]Device) {
 	l.AuxiliaryDevice, l.Driver = name, p.linkBase("driver")
 	l.SFNumber = p.number("sfnum", scalableFunctions())
@@ -94,11 +94,11 @@ func (p place) addScalableFunction(l *link, name string, known map[PCIAddress]De
 	l.Vendor, l.Product, l.NUMANode, l.NUMANodes = pf.Vendor, pf.Product, pf.NUMANode, pf.NUMANodes
 }
 
-// addPorts adds facts that distinguish hardware links of the same function. A virtual function with a single link needs
-// no such facts, since it is not a port of a switch. On machines with many functions, nearly all links are of this
-// kind.
+// addPorts adds facts that distinguish a function's hardware links from one another. The only link of a virtual
+// function needs no such facts, since it is not a switch port. On machines with many functions, nearly all links are of
+// this kind.
 //
-// addPorts reads files only if they are needed, since a driver may query its hardware for them.
+// addPorts reads files only if they are needed, since the driver may query the hardware when they are read.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	counts := map[PCIAddress]int{}
 	for i := range links {
@@ -116,10 +116,9 @@ func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	}
 }
 
-// functions reads all PCI network functions. It sets rdmaOnly for the functions that have RDMA devices but have not had
-// an interface since their driver was bound, such as InfiniBand adapters without IPoIB and cloud adapters. If a
-// function has an interface in any network namespace, the directory "net" exists, although it appears to be empty
-// elsewhere.
+// functions reads all PCI network functions. It sets rdmaOnly for functions that have RDMA devices but have not had an
+// interface since their driver was bound, such as InfiniBand adapters without IPoIB and cloud adapters. If a function
+// has an interface in any network namespace, its "net" directory exists, although it appears empty in other namespaces.
 func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 	entries, err := fs.ReadDir(s.fsys, pciDevices)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,12 +150,12 @@ func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 // function is a PCI network function.
 type function struct {
 	Device
-	// vfIndexes contains the indexes of its virtual functions.
+	// vfIndexes maps the addresses of the function's virtual functions to their indexes.
 	vfIndexes map[PCIAddress]int
 	rdmaOnly  bool
 }
 
-// function reads the PCI function with this name. It returns nil if it is not a network function.
+// function reads the named PCI function. It returns nil if that is not a network function.
 func (s *sysfs) function(name string) (*function, error) {
 	dir, ok := s.functionPlace(name)
 	if !ok {
@@ -175,8 +174,8 @@ func (s *sysfs) function(name string) (*function, error) {
 	return f, err
 }
 
-// functionPlace returns the directory of a PCI function if it is a network function. This is determined by its class
-// or, if the class cannot be read, by whether a network driver has created a directory in it.
+// functionPlace returns the directory of a PCI function if it is a network function. This is determined by the
+// function's class or, if the class cannot be read, by whether a network driver has created a subdirectory.
 func (s *sysfs) functionPlace(name string) (place, bool) {
 	if !isPCIAddress(name) {
 		return place{}, false
@@ -184,7 +183,7 @@ func (s *sysfs) functionPlace(name string) (place, bool) {
 	entries := place{s, pciDevices, name}
 	target, ok := entries.link(name)
 	if !ok {
-		return place{}, false // the function was unplugged since it was listed, or the problem is recorded
+		return place{}, false // the function has been unplugged since it was listed, or a problem was recorded
 	}
 	dir := place{s, path.Join(pciDevices, target), name}
 	class := dir.text("class")
@@ -225,7 +224,7 @@ func (p place) function() Device {
 	return d
 }
 
-// vfIndexes reads the virtfn links of a physical function.
+// vfIndexes reads a physical function's virtfn symlinks.
 func (p place) vfIndexes() (map[PCIAddress]int, error) {
 	entries, err := fs.ReadDir(p.fsys, p.dir)
 	if err != nil {
@@ -245,8 +244,7 @@ func (p place) vfIndexes() (map[PCIAddress]int, error) {
 	return indexes, nil
 }
 
-// setIndexes sets the indexes of virtual functions. A virtual function without an index has no name and cannot be
-// offered.
+// setIndexes sets the indexes of virtual functions. A virtual function without an index cannot be named or offered.
 func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddress]int) {
 	for address, f := range functions {
 		if f.PFAddress == "" {
@@ -264,7 +262,7 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 	}
 }
 
-// path returns the path of an entry in the directory. Both parts are already clean.
+// path returns the path to an entry in the directory. Both parts of the path are already clean.
 func (p place) path(name string) string { return p.dir + "/" + name }
 
 // problem records a problem with the device.
@@ -272,7 +270,7 @@ func (p place) problem(format string, arguments ...any) {
 	p.problems = append(p.problems, Problem{Device: p.about, Message: fmt.Sprintf(format, arguments...)})
 }
 
-// failed records that an entry could not be read, unless the reason is that it does not exist.
+// failed records a problem with reading an entry, unless the entry simply does not exist.
 func (p place) failed(name string, err error) {
 	if err == nil || isAbsent(err) {
 		return
@@ -285,11 +283,10 @@ func (p place) failed(name string, err error) {
 }
 
 // isAbsent reports whether an error from sysfs means that a fact is absent: the file does not exist, is not a link, or
-// the driver does not provide the fact. The show functions in the kernel's net/core/net-sysfs.c return EINVAL for links
-// that are down, EOPNOTSUPP if the driver does not implement the operation, and ENODEV for devices that are being
-// removed.
+// the driver does not provide the fact. The show functions in the kernel's net/core/net-sysfs.c return EINVAL if the
+// link is down, EOPNOTSUPP if the driver does not implement the operation, and ENODEV if the device is being removed.
 //
-// All other errors are faults, such as EIO from hardware that does not respond, and are reported as problems with the
+// All other errors are faults, such as EIO if the hardware does not respond, and are reported as problems with the
 // device.
 func isAbsent(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
@@ -313,7 +310,8 @@ func (p place) text(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file. A value outside the span is reported as a problem and treated as absent.
+// number returns the number in a file. If the number is outside the span, it is reported as a problem and treated as
+// absent.
 func (p place) number(name string, valid span) int {
 	n, err := valid.parse(p.text(name))
 	if err != nil {
@@ -322,7 +320,7 @@ func (p place) number(name string, valid span) int {
 	return n
 }
 
-// word returns the name in a file if it can be shown to users and used in policies.
+// word returns the name in a file if the name can be shown to users and used in policies.
 func (p place) word(name string) string {
 	text := p.text(name)
 	if !isWord(text) {
@@ -341,7 +339,7 @@ func (p place) id(name string) string {
 	return id
 }
 
-// list returns the names in a directory, and whether the directory exists.
+// list returns the names of a directory's entries, and whether the directory exists.
 func (p place) list(name string) ([]string, bool) {
 	entries, err := fs.ReadDir(p.fsys, p.path(name))
 	if err != nil {
@@ -359,7 +357,7 @@ func (p place) list(name string) ([]string, bool) {
 	return names, true
 }
 
-// link returns the target of a symbolic link, and whether the link exists.
+// link returns a symbolic link's target, and whether the link exists.
 func (p place) link(name string) (string, bool) {
 	target, err := p.fsys.ReadLink(p.path(name))
 	p.failed(name, err)
@@ -390,9 +388,9 @@ func (p place) linkedFunction(name string) PCIAddress {
 	return PCIAddress(base)
 }
 
-// pciFunction returns the address of the PCI function to which a device directory belongs. A virtio device is treated
-// as part of its function, since it is the function's only child. Other child devices share their function, so the
-// function does not identify them.
+// pciFunction returns the address of the PCI function that a device directory belongs to. A virtio device is treated as
+// part of its function, since it is the function's only child. Other child devices may share their function with
+// siblings, so the function's address does not identify them.
 func pciFunction(dir string) PCIAddress {
 	if strings.HasPrefix(path.Base(dir), "virtio") {
 		dir = path.Dir(dir)

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// mapFS returns the tree as a different file system, with white space around file contents, as in a real sysfs.
+// mapFS returns the tree as an fstest.MapFS, with white space around file contents, as in a real sysfs.
 func mapFS(tree discovery.Tree) fstest.MapFS {
 	sys := fstest.MapFS{}
 	for name, target := range tree.Links {
@@ -24,7 +24,7 @@ func mapFS(tree discovery.Tree) fstest.MapFS {
 	return sys
 }
 
-// interrupted lists links, but interrupts some dumps before one is complete.
+// interrupted lists links, but interrupts a number of dumps before it completes one.
 type interrupted struct {
 	discovery.LinkLister
 	left int
@@ -39,8 +39,8 @@ func (i *interrupted) LinkList() ([]netlink.Link, error) {
 	return links, err
 }
 
-// rawLink returns a link as used by the netlink library, for tests that change properties that a recording does not
-// contain.
+// rawLink returns a link in the netlink library's format, for tests that change properties that are not part of a
+// recording.
 func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	links, _ := sources.Links.LinkList()
 	for _, l := range links {
@@ -51,7 +51,7 @@ func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	panic("no link " + name)
 }
 
-// onSys returns the sources with a different sysfs.
+// onSys returns a copy of the sources that uses a different sysfs.
 func onSys(sources discovery.Sources, sys fs.ReadLinkFS) discovery.Sources {
 	sources.Sys = sys
 	return sources

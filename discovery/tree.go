@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree represents part of a file system as a value, with paths as in io/fs. It is used to store a sysfs in a single
-// file, because Go module archives and some file systems do not allow colons in file names. Parent directories of
+// Tree represents part of a file system as a value, with paths as in io/fs. It makes it possible to store a sysfs in a
+// single file, since Go module archives and some file systems do not allow colons in file names. Parent directories of
 // entries are implied.
 type Tree struct {
-	// Links contains the targets of symbolic links. A tree does not follow them: its reader joins paths itself.
+	// Links maps symbolic links to their targets. A tree does not follow symbolic links; readers resolve the paths
+	// themselves.
 	Links map[string]string `json:"links,omitempty"`
-	// Files contains the content of files, without surrounding white space.
+	// Files maps files to their content, without leading or trailing white space.
 	Files map[string]string `json:"files,omitempty"`
-	// Dirs contains directories that may be empty.
+	// Dirs lists directories that may be empty.
 	Dirs []string `json:"dirs,omitempty"`
-	// Errors contains, by file, the name of the errno value (EIO, EACCES...) that reading the file returns.
+	// Errors maps files to the name of the errno value (EIO, EACCES...) that is returned when they are read.
 	Errors map[string]string `json:"errors,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (t Tree) FS() fs.ReadLinkFS {
 	return f
 }
 
-// treeFS implements the interfaces in io/fs for reading whole files and directories, each with a single lookup.
+// treeFS implements the io/fs interfaces for reading whole files and directories. Each read takes a single lookup.
 type treeFS struct {
 	entries  map[string]treeEntry
 	children map[string][]fs.DirEntry
@@ -86,7 +87,7 @@ func (f *treeFS) add(entry treeEntry) {
 	f.add(treeEntry{name: dir, mode: fs.ModeDir | 0o555})
 }
 
-// find returns an entry for a read operation.
+// find looks up the entry for a read operation.
 func (f *treeFS) find(operation, name string) (treeEntry, error) {
 	entry, ok := f.entries[name]
 	switch {
@@ -171,7 +172,7 @@ func (f *treeFile) Read(buffer []byte) (int, error) {
 // Close implements fs.File.
 func (f *treeFile) Close() error { return nil }
 
-// errnoName returns the name of the errno in an error, or EIO for other errors.
+// errnoName returns the name of the errno value that an error wraps, or EIO if there is none.
 func errnoName(err error) string {
 	number := syscall.EIO
 	errors.As(err, &number)
@@ -189,10 +190,10 @@ func errnoOf(name string) syscall.Errno {
 	return syscall.EIO
 }
 
-// recorder is a file system that records all reads. Several goroutines may read from it concurrently.
+// recorder is a file system that records everything that is read from it. Several goroutines may read concurrently.
 //
-// A recording only contains the files that were read. It is therefore small, but a newer driver that reads more files
-// needs a new recording.
+// Since a recording only contains the files that were read, it is small, but a newer driver that reads more files needs
+// a new recording.
 type recorder struct {
 	fs.ReadLinkFS
 
@@ -229,8 +230,8 @@ func (r *recorder) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir implements fs.ReadDirFS. The entries of a directory are only recorded when they are themselves read, so that
-// a recording has no unused files. RDMA devices are an exception, since only their names are read.
+// ReadDir implements fs.ReadDirFS. A directory's entries are not recorded until they are themselves read, so that a
+// recording has no unused files. RDMA devices are an exception, since only their names are read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)
 	r.mu.Lock()
@@ -247,8 +248,8 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// failed records an error and reports whether there is one. It does not record absence, since files that are not in the
-// recording are absent anyway. The caller must hold the lock.
+// failed records an error, if any, and reports whether there was one. It does not record that a file is missing, since
+// files that are not in the recording are missing anyway. The caller must hold the lock.
 func (r *recorder) failed(name string, err error) bool {
 	if err != nil && !isAbsent(err) {
 		r.tree.Errors[name] = errnoName(err)

@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	// quietTime is the time without changes after which a burst of changes is considered over.
+	// quietTime is how long there must be no changes before a burst of changes is considered over.
 	quietTime = 100 * time.Millisecond
-	// burstLimit is how long a burst may delay a trigger.
+	// burstLimit is the maximum time for which a burst can delay a trigger.
 	burstLimit = time.Second
-	// minBackoff and maxBackoff limit the delay between attempts to subscribe again.
+	// minBackoff and maxBackoff are the limits for the delay between attempts to resubscribe.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
 // Events is a source of change notifications.
 type Events interface {
-	// Subscribe returns once the subscription is established. From then on, it calls changed after every change, from
+	// Subscribe returns once the subscription is established. From then on, changed is called after every change, from
 	// any goroutine. changed never blocks. When the subscription fails or ctx is done, one error is sent on the
-	// channel, which must have room for it. Watch then subscribes again unless ctx is done.
+	// channel, which must be buffered so that sending does not block. Watch then subscribes again unless ctx is done.
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel that triggers a new scan: after change events, after every renewal of the subscription
-// (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel holds
-// one trigger; while this trigger waits to be received, further triggers are dropped, since one scan covers them
-// all. The channel is never closed. Watch fails if the first subscription fails; otherwise it works until ctx is done.
+// Watch returns a channel on which it requests new scans: after change events, whenever the subscription is renewed
+// (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel buffers
+// one trigger; while that trigger is pending, further triggers are dropped, since one scan covers them all. The channel
+// is never closed. Watch fails if the first subscription fails; otherwise, it runs until ctx is done.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)
 	changed := func() { signal(raw) }
@@ -41,7 +41,7 @@ func Watch(ctx context.Context, events Events, period time.Duration) (<-chan str
 	return triggers, nil
 }
 
-// renew maintains the subscription.
+// renew resubscribes whenever the subscription breaks, until ctx is done.
 func renew(ctx context.Context, events Events, changed func(), broken <-chan error) {
 	for {
 		select {
@@ -57,7 +57,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 			}
 			var err error
 			if broken, err = events.Subscribe(ctx, changed); err == nil {
-				// Changes that occurred before the new subscription caused no events.
+				// Changes that happened before the new subscription did not cause any events.
 				changed()
 				break
 			}
@@ -67,8 +67,8 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 
 // coalesce turns bursts of changes into triggers, and also triggers once per period.
 //
-// For example, if links appear every 50 ms for ten seconds, this causes a trigger every second because of limit, and a
-// trigger after the last link because of quiet.
+// For example, if a new link appears every 50 ms for ten seconds, burstLimit causes a trigger every second, and
+// quietTime causes a trigger after the last link.
 func coalesce(ctx context.Context, raw <-chan struct{}, triggers chan<- struct{}, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func coalesce(ctx context.Context, raw <-chan struct{}, triggers chan<- struct{}
 	}
 }
 
-// signal sends a signal on the channel without blocking.
+// signal sends on the channel unless that would block.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -100,9 +100,10 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Settled waits until there has been no trigger for the duration quiet, but no longer than limit: after boot, links
+// Settled waits until there have been no triggers for the duration quiet, but no longer than limit: after boot, links
 // keep appearing for a few seconds, and slices that are published too early have to be published again. The triggers
-// come from Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done first.
+// come from Watch. Settled consumes them, but no change is lost, because the caller reads the devices afterwards.
+// Settled fails if ctx is done first.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

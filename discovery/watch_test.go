@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fakeEvents is a subscription that a test can break and feed with events.
+// fakeEvents is a subscription that tests can send events on and break.
 type fakeEvents struct {
 	subscriptions int
 	refuse        int
@@ -30,7 +30,7 @@ func (f *fakeEvents) Subscribe(_ context.Context, changed func()) (<-chan error,
 	return f.broken, nil
 }
 
-// waited returns the time until the next trigger, or -1 if there is none within a minute.
+// waited returns the time until the next trigger, or -1 if there is no trigger within a minute.
 func waited(triggers <-chan struct{}) time.Duration {
 	start := time.Now()
 	select {

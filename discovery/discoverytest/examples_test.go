@@ -18,7 +18,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The slices that are published for the machines' facts match the golden files, which also contain the policies.
+// The slices published for the machines match the golden files, which also contain the policies.
 func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	const golden = "../../slices/testdata"
 	examples := discoverytest.Examples()
@@ -85,8 +85,7 @@ func devices(result draslices.Result) map[string]resourceapi.Device {
 	return devices
 }
 
-// recordedFacts writes the machine's recording to a directory, reopens it as users do, and returns the facts from the
-// recording.
+// recordedFacts writes the machine's recording to a directory, opens that directory as users do, and returns the facts.
 func recordedFacts(t *testing.T, h *discoverytest.Host) discovery.Facts {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// write creates or replaces a file as programs should: it writes the complete file, then renames it.
+// write creates or replaces a file in the way that programs should: it writes a complete temporary file, then renames
+// it.
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
 	next := filepath.Join(dir, "."+name+".new")
@@ -32,7 +33,7 @@ func device(selector, attributes string) string {
 	return fmt.Sprintf(`{"devices": [{%s, "attributes": {%s}}]}`, selector, attributes)
 }
 
-// A file that is not valid is reported, and its last valid content stays in use until it is corrected or removed.
+// An invalid file is reported, and its last valid content stays in use until the file is corrected or removed.
 func TestLastValidContent(t *testing.T) {
 	d := &Directory{Path: filepath.Join(t.TempDir(), "attributes.d")}
 	expect := func(want string, problem string) {
@@ -82,7 +83,7 @@ func TestLastValidContent(t *testing.T) {
 	expect(`"name":"15.json"`, "cannot list attribute files: ")
 }
 
-// Each rule of the format is enforced, with an error that names the row.
+// Each rule of the format is enforced with an error that identifies the row.
 func TestRejectedContent(t *testing.T) {
 	many := func(count int, format string) string {
 		parts := make([]string, count)
@@ -128,7 +129,7 @@ func TestRejectedContent(t *testing.T) {
 	}
 }
 
-// Temporary files, other files and directories are not read.
+// Temporary files, unrelated files and directories are not read.
 func TestIgnoredFiles(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for _, name := range []string{".a.json.new", ".hidden.json", "a.json.orig", "README"} {
@@ -145,7 +146,7 @@ func TestIgnoredFiles(t *testing.T) {
 	}
 }
 
-// printed returns the attributes of devices as text.
+// printed returns the devices' attributes as text.
 func printed(devices []discovery.Device) string {
 	var lines []string
 	for i := range devices {
@@ -165,7 +166,7 @@ func printed(devices []discovery.Device) string {
 	return strings.Join(lines, "\n")
 }
 
-// The most specific row sets an attribute; of equally specific rows, the first one does.
+// An attribute is set by the most specific row, or by the first of several equally specific rows.
 func TestApply(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Interface: "br0", MAC: "02:00:00:00:00:01", InheritedMAC: true},
@@ -210,7 +211,7 @@ sf: cloud.example/block="b7" cloud.example/network=4611686018427387905 x.example
 	if without := Apply(facts, nil); without.Devices[1].Attributes != nil {
 		t.Errorf("without files: %v", without.Devices[1].Attributes)
 	}
-	var copied []discovery.Device // like the records of claims
+	var copied []discovery.Device // as in claim records
 	text, err := json.Marshal(got.Devices)
 	if err == nil {
 		err = json.Unmarshal(text, &copied)

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// message returns a response from the kernel, with the attributes in the order used in nldev.c.
+// message returns a response like the kernel's, with the attributes in the same order as in nldev.c.
 func message(attributes ...*nl.RtAttr) []byte {
 	var data []byte
 	for _, attribute := range attributes {
@@ -78,7 +78,7 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
-// FuzzMessages parses any bytes as messages about RDMA devices.
+// FuzzMessages parses arbitrary bytes as messages about RDMA devices.
 func FuzzMessages(f *testing.F) {
 	f.Add(message(nl.NewRtAttr(1, nl.Uint32Attr(3)), nl.NewRtAttr(2, nl.ZeroTerminated("rxe0")),
 		nl.NewRtAttr(67, nl.ZeroTerminated("roce"))))
@@ -95,7 +95,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// If a driver fails for a port, the kernel ends the list of ports without an error.
+// If a driver fails for a port, the kernel silently ends the list of ports.
 func TestDeviceThatDoesNotAnswer(t *testing.T) {
 	port := message(nl.NewRtAttr(1, nl.Uint32Attr(0)), nl.NewRtAttr(3, nl.Uint32Attr(1)),
 		nl.NewRtAttr(50, nl.Uint32Attr(9)))
