@@ -21,8 +21,8 @@ func programs() map[string]func() {
 }
 
 func main() {
-	// The name of the binary takes precedence, as in BusyBox: a runtime calls a CNI plugin by its path, without
-	// arguments. The hook is called with arguments.
+	// The binary's name takes precedence, as in BusyBox: a runtime calls a CNI plugin by its path, without arguments,
+	// whereas the hook is called with arguments.
 	all := programs()
 	name := filepath.Base(os.Args[0])
 	if _, known := all[name]; !known && len(os.Args) > 1 {

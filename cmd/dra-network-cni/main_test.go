@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the program in this binary if an environment variable is set.
+// TestMain acts as the dra-network-cni command if an environment variable is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("DRA_NETWORK_CNI_TEST") != "" {
 		main()
@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The binary's name selects the program, regardless of the binary's directory. If the name does not match a program,
-// the first argument selects the program.
+// The binary's name selects the program, regardless of its directory. If the name does not match any program, the first
+// argument selects the program.
 func TestPrograms(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The hook compares inodes, so plain files can represent namespaces.
+// The hook compares inodes, so regular files can stand in for namespaces.
 func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 	dir := t.TempDir()
 	namespace := func(name string) string {

@@ -19,43 +19,44 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// place is a topology on a node. Claims do not reference ranges. A range is found through the topology, whose steps may
-// change during a claim's lifetime.
+// place is a topology on a node. Claims do not refer to ranges directly. A claim's range is found through its topology,
+// whose steps may change during the claim's lifetime.
 type place struct{ node, topology string }
 
-// use is a claim's demand: the number of instances of each topology in a pod, the number of pods, and the addresses
-// that they have.
+// use is a claim's demand: the number of instances of each topology per pod, the number of pods, and the addresses that
+// are already assigned.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
 	// seen is the time when this process first observed the claim's demand.
 	seen      time.Duration
 	instances map[place]int
 	pods      int
-	// group is the PodGroup that the pods belong to, if any. It counts as one pod until its size is known.
+	// group is the PodGroup that the pods belong to, if any. The group counts as one pod until its size is known.
 	group     Group
 	addresses []string
 }
 
-// Group is a PodGroup that claims are reserved for (KEP-5729). The UID is part of the key, because a PodGroup that is
+// Group identifies a PodGroup that claims are reserved for (KEP-5729). It includes the UID because a PodGroup that is
 // recreated with the same name may have a different size.
 type Group struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// demand tracks the addresses that claims use on the nodes. It receives every change to a claim, so that a plan does
-// not need to inspect all claims. It is safe for concurrent use.
+// demand tracks how many addresses claims use on each node. It is notified of every change to a claim, so that a plan
+// does not need to inspect all claims. It is safe for concurrent use.
 //
-// Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
-// change. Before a claim or a group's size changes, the old amount is subtracted; afterwards, the new amount is added.
+// Invariant: instances is the sum of instances × pods over byClaim, where pods is the result of podsOf at the time of
+// the last change. Before a claim or a group's size changes, the old amount is subtracted; afterwards, the new amount
+// is added.
 type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
-	instances map[place]int // for all claims, for each of their pods
-	// shared contains the claims for several pods or for a PodGroup. There are few of them, and each of their steps
-	// uses a single block.
+	instances map[place]int // the total for all pods of all claims
+	// shared is the set of claims for several pods or for a PodGroup. There are few such claims, and each of their
+	// steps uses a single block.
 	shared map[types.UID]bool
-	// sizes contains the number of pods in each PodGroup.
+	// sizes maps each PodGroup to the number of its pods.
 	sizes map[Group]int
 	// elapsed returns the monotonic time since the process started.
 	elapsed func() time.Duration
@@ -67,8 +68,8 @@ func newDemand(elapsed func() time.Duration) *demand {
 }
 
 // useOf returns a claim's demand. A claim that the driver rejects has no demand. A step that is instantiated several
-// times uses one address for each instance. The steps in a topology are instantiated together, so the number of
-// instances is that of the most frequent step.
+// times uses one address per instance. The steps of a topology are instantiated together, so the number of instances is
+// that of the most frequent step.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -80,7 +81,7 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 		step string
 	}
 	perStep := map[root]int{}
-	// A claim that is allocated but not yet reserved is about to get its first pod.
+	// A claim that is allocated but not yet reserved will soon get its first pod.
 	found.pods = max(1, len(claim.Status.ReservedFor))
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups" {
@@ -101,15 +102,15 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 	return found
 }
 
-// nodeOf returns the node that a pool belongs to. The driver names pools <node>/<device>, and node names cannot contain
-// a slash (RFC 1123).
+// nodeOf returns the name of the node that a pool belongs to. The driver names pools <node>/<device>, and node names
+// cannot contain a slash (RFC 1123).
 func nodeOf(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
 }
 
-// set records a claim's current demand. If ranges must be reconciled, it returns the claim's current and previous
-// topologies.
+// set records a claim's current demand. If the change requires ranges to be reconciled, set returns the claim's current
+// and previous topologies.
 func (d *demand) set(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, useOf(claim))
 }
@@ -119,11 +120,11 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 }
 
 // replace sets a claim's demand; an empty use removes it. It returns the topologies whose ranges must be reconciled.
-// There are none if only a condition or an address has changed, which is the case for most claim updates.
+// For most claim updates, which only change a condition or an address, there are none.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The order matters: subtract the old amount, using the size of its group, before that size is forgotten. The new
+	// The order matters: the old amount must be subtracted while the size of its group is still known, and the new
 	// demand may belong to the same group.
 	before := d.byClaim[uid]
 	d.add(before, -1)
@@ -142,7 +143,7 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.add(now, 1)
 	if maps.Equal(before.instances, now.instances) && before.pods == now.pods && before.group == now.group &&
 		(len(d.shared) == 0 || slices.Equal(before.addresses, now.addresses)) {
-		return nil // addresses matter only for returning blocks and for packing shared claims
+		return nil // addresses only matter when blocks are returned and when shared claims are packed
 	}
 	for _, instances := range []map[place]int{before.instances, now.instances} {
 		for spot := range instances {
@@ -162,11 +163,11 @@ func (d *demand) forgetSize(group Group) {
 	delete(d.sizes, group)
 }
 
-// podsOf returns the number of pods that use a claim. The empty group has size 0, because it is never measured.
+// podsOf returns the number of pods that use a claim. The size of the empty group is 0, because it is never measured.
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
-// add adds a claim's demand, multiplied by sign. It deletes entries that become 0; otherwise, places with deleted
-// topologies or nodes would remain for the lifetime of the process.
+// add adds a claim's demand, multiplied by sign. It deletes entries that become 0; otherwise, entries for deleted
+// topologies and nodes would accumulate for the lifetime of the process.
 func (d *demand) add(u use, sign int) {
 	for spot, count := range u.instances {
 		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
@@ -175,7 +176,7 @@ func (d *demand) add(u use, sign int) {
 	}
 }
 
-// unknown returns the groups whose size is unknown and whose claims use addresses from a range.
+// unknown returns the groups of unknown size whose claims use addresses from the range that perPod belongs to.
 func (d *demand) unknown(perPod map[string]int) []Group {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,8 +200,8 @@ func (u *use) takes(perPod map[string]int) bool {
 	return false
 }
 
-// resize records the size of a group, which the caller has read without holding the lock. Claims for the group that
-// appeared in the meantime are also counted.
+// resize records the size of a group. Since the caller read the size without holding the lock, claims for the group may
+// have appeared in the meantime; they are also counted.
 func (d *demand) resize(group Group, pods int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,7 +221,7 @@ func (d *demand) resize(group Group, pods int) {
 	}
 }
 
-// perPod returns, for each topology, the number of addresses from a range that a pod uses.
+// perPod maps each topology to the number of addresses that a pod uses from the range with the given name.
 func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	counts := map[string]int{}
 	for i := range topologies {
@@ -231,10 +232,9 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	return counts
 }
 
-// ofRange returns the number of addresses from a range that claims use, by node. perPod belongs to the range. Each step
-// of a claim uses a single block, so it cannot use more addresses than a block has, regardless of the size of the
-// claim's PodGroup, which may be arbitrarily large. add has counted every pod; the second loop subtracts whatever
-// exceeds one block.
+// ofRange maps each node to the number of addresses that claims on it use from the range that perPod belongs to. Each
+// step of a claim uses a single block, so it cannot use more addresses than there are in a block, even if the claim's
+// PodGroup is arbitrarily large. add counts every pod; the second loop subtracts the excess over one block.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -256,8 +256,9 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	return taken
 }
 
-// sharedOn returns the claims that use addresses from a range, by node. It only includes nodes with at least one claim
-// for several pods. Claims are sorted by creation time and UID, so that every reconciliation packs them identically.
+// sharedOn returns the claims that use addresses from a range, grouped by node. It only includes nodes with at least
+// one claim for several pods. Claims are sorted by creation time and UID, so that every reconciliation packs them in
+// the same way.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -289,21 +290,21 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is how far the watch for claims may lag behind the watch for blocks: a claim that appears within this time
-// after a release may be older than the release.
+// watchLag is the maximum time by which the watch for claims may lag behind the watch for blocks: a claim that is first
+// seen within this time after a release may be older than the release.
 const watchLag = time.Minute
 
 // inUse reports whether pods may still use addresses from a block. released is the time when this process observed the
 // release. A block is in use in two cases: a claim on its node that was observed before or shortly after that time uses
-// the range, or any claim on the node has an address from the block in its status. The first condition does not depend
-// on the status, which a driver may write late. The second condition holds even if the topologies have changed.
+// the range, or any claim on the node has an address from the block in its status. The first check does not depend on
+// the status, which a driver may be slow to write. The second check works even if the topologies have changed.
 //
-// Times are measured by this process, because the API server's clock and other controllers' clocks are not comparable.
-// A process that has just started treats every claim as older than the release.
+// Times are measured within this process, because they cannot be compared with times from the API server's clock or
+// other controllers' clocks. A process that has just started treats every claim as older than the release.
 //
-// inUse compares the node's name rather than its UID, since claims only contain the name. If a Node object is
-// recreated, a block of the old node therefore stays assigned while claims on the new node are as old as the release:
-// the block may be returned late, but never early.
+// inUse compares the node's name rather than its UID, since claims only contain the name. Therefore, if a Node object
+// is recreated, a block that was assigned to the old node stays in use while claims on the new node are about as old as
+// the release: the block may be returned late, but never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,7 +326,7 @@ func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, rele
 	return false
 }
 
-// overlapping returns the sorted names of the other ranges whose networks overlap with those of r.
+// overlapping returns the sorted names of the other ranges whose networks overlap with r's.
 func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string {
 	var names []string
 	for i := range all {
@@ -345,12 +346,12 @@ func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string
 }
 
 // releases tracks the released blocks that this process has seen. It is safe for concurrent use. The zero value is
-// empty.
+// ready to use.
 //
-// The delay until a block is returned is measured here, with the monotonic time of one process, and starts over when
-// another process takes over. A timestamp in the object would be compared with another process's clock: if that clock
-// were fast or set forward, addresses would be reassigned while pods still use them. Starting over can only delay the
-// return of a block.
+// The delay until a block is returned is measured here, in the monotonic time of a single process, and starts over when
+// another process takes over. A timestamp in the object would have to be compared with another process's clock: if that
+// clock were fast or set forward, addresses would be reassigned while pods still use them. Starting over can only delay
+// a block's return.
 type releases struct {
 	mu      sync.Mutex
 	byRange map[string]map[string]release // by range name and block name
@@ -358,14 +359,15 @@ type releases struct {
 
 // release is the observed release of a block, in process time.
 type release struct {
-	// uid is the UID of the block, whose name may be reused.
+	// uid is the block's UID. Its name may be reused.
 	uid types.UID
-	// seen is when the release was first observed; unused is when the current period of non-use began.
+	// seen is when the release was first observed. unused is when the block was last observed in use, or else equal to
+	// seen.
 	seen, unused time.Duration
 }
 
-// observe records the state of a range's blocks, and returns how long each released block has been unused, by name. It
-// omits blocks that are in use.
+// observe records the state of a range's blocks, and returns how long each released block has been unused, keyed by
+// block name. Blocks that are in use are omitted.
 func (r *releases) observe(
 	name string, blocks []v1alpha1.AddressBlock, now time.Duration,
 	inUse func(block *v1alpha1.AddressBlock, since time.Duration) bool,

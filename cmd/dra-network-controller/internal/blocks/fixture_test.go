@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// cluster consists of one controller and an API server with the range r and the topology t, which uses one address per
+// cluster consists of a controller and an API server with the range r and the topology t, which uses one address per
 // pod.
 type cluster struct {
 	*testing.T
@@ -60,7 +60,7 @@ func newCluster(t *testing.T, spec string) *cluster {
 	return c
 }
 
-// restart simulates a takeover by another controller process, which receives the given claims.
+// restart simulates a takeover by another controller process, which starts with the given claims.
 func (c *cluster) restart(claims ...*resourceapi.ResourceClaim) {
 	start := c.clock.Now()
 	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.wall,
@@ -77,7 +77,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// reconcile reconciles until nothing changes, and returns the requeue delay.
+// reconcile runs the reconciler until nothing changes, and returns the requeue delay.
 func (c *cluster) reconcile() time.Duration {
 	c.Helper()
 	before := ""
@@ -105,7 +105,8 @@ func (c *cluster) node(name string, labels ...string) *corev1.Node {
 	return node
 }
 
-// claim returns a claim that is allocated on a node, for pods that use topology t, with the given addresses.
+// claim returns a claim that is allocated on a node for the given number of pods, uses topology t, and has the given
+// addresses.
 func (c *cluster) claim(name, node string, pods int, addresses ...string) *resourceapi.ResourceClaim {
 	c.Helper()
 	parameters, err := json.Marshal(map[string]any{"networkTopologyRef": map[string]string{"name": "t"}, "step": "a"})
@@ -182,7 +183,7 @@ func (c *cluster) condition(kind string) string {
 	return ""
 }
 
-// told returns the events since the previous call.
+// told returns the events recorded since the previous call.
 func (c *cluster) told() []string {
 	var told []string
 	for {

@@ -28,7 +28,7 @@ const (
 	modelDelay = 10 * time.Minute
 )
 
-// lagging reads an earlier state of the API server, and writes to the current one.
+// lagging is a client that reads an earlier state of the API server but writes to the current one.
 type lagging struct {
 	client.Client
 	blocks     v1alpha1.AddressBlockList
@@ -37,7 +37,7 @@ type lagging struct {
 	nodes      metav1.PartialObjectMetadataList
 }
 
-// catchUp updates the cache for some kinds. Each kind has its own watch.
+// catchUp updates the cache for the given kinds. Each kind has its own watch.
 func (l *lagging) catchUp(ctx context.Context, kinds ...client.ObjectList) error {
 	for _, kind := range kinds {
 		if err := l.Client.List(ctx, kind); err != nil {
@@ -72,10 +72,9 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 type machine struct {
 	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
-	// leases are the addresses of running pods, keyed by the name of each pod's claim.
+	// leases maps the claim of each running pod to the pod's address.
 	leases map[string]lease
-	// gone is the time at which the Node object was deleted. The machine is powered off before the range's delay has
-	// passed.
+	// gone is when the Node object was deleted. The machine is powered off before the range's return delay has passed.
 	gone time.Time
 }
 
@@ -93,7 +92,7 @@ type world struct {
 	machines    []*machine // the running machines
 	claims      map[string]*resourceapi.ResourceClaim
 	pods        int
-	refused     int // pods that got no address
+	refused     int // number of pods that got no address
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -107,7 +106,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// restart restarts a controller, which has no memory and reads the current state of the API server.
+// restart restarts a controller, which loses its memory and reads the current state from the API server.
 func (w *world) restart(i int) {
 	w.caches[i] = &lagging{Client: w.api}
 	w.must(w.caches[i].catchUp(w.Context(), w.caches[i].kinds()...))
@@ -128,7 +127,7 @@ func (w *world) work() {
 	}
 }
 
-// hear updates either one kind of object in one controller's cache, or a machine's copy of its blocks or its node.
+// hear updates one kind of object in one controller's cache, or a machine's copy of its blocks or node.
 func (w *world) hear() {
 	if cache := w.caches[w.random.IntN(len(w.caches))]; w.random.IntN(2) == 0 {
 		w.must(cache.catchUp(w.Context(), cache.kinds()[w.random.IntN(4)]))
@@ -163,7 +162,7 @@ func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	}
 }
 
-// register creates the Node object for a machine, either a new machine or a machine whose Node object was deleted.
+// register creates the Node object for a new machine or for a machine whose Node object was deleted.
 func (w *world) register() {
 	name := fmt.Sprintf("n%d", w.random.IntN(12))
 	if w.api.Get(w.Context(), types.NamespacedName{Name: name}, &corev1.Node{}) == nil {
@@ -174,7 +173,7 @@ func (w *world) register() {
 		if m.node.Name == name && w.random.IntN(2) == 0 { // kubelet was restarted; the pods keep running
 			m.gone = time.Time{}
 			if w.random.IntN(2) == 0 {
-				m.node = node // otherwise its driver has not received the change yet
+				m.node = node // otherwise, its driver has not received the change yet
 			}
 			return
 		}
@@ -233,8 +232,8 @@ func (w *world) start() {
 	w.notify(claim, false)
 }
 
-// assign acts like the driver and the IPAM plugin, which assign an address from a block for the last Node object that
-// they received.
+// assign acts like the driver and the IPAM plugin: it assigns an address from a block that belongs to the last Node
+// object that the machine received.
 func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]
@@ -257,8 +256,8 @@ func (m *machine) assign() (lease, bool) {
 	return lease{}, false
 }
 
-// stop stops a pod. If the machine has a Node object, the pod terminates together with its claim. Otherwise only the
-// claim is deleted, as the garbage collector would do, and the pod keeps running until the machine receives the
+// stop stops a pod. If the machine has a Node object, the pod terminates together with its claim. Otherwise, only the
+// claim is deleted, as the garbage collector would do, and the pod keeps running until the machine learns of the
 // deletion or is powered off.
 func (w *world) stop() {
 	m := w.machine()
@@ -272,8 +271,8 @@ func (w *world) stop() {
 	}
 }
 
-// wait advances the time. Machines whose Node object was deleted are powered off before the delay has passed, as the
-// documentation requires.
+// wait advances the clock. Machines whose Node object was deleted are powered off before the delay has passed, as
+// required by the documentation.
 func (w *world) wait() {
 	step := time.Duration(w.random.IntN(int(modelDelay / 3)))
 	w.clock.Step(step)
@@ -300,8 +299,8 @@ func (w *world) check(step int) {
 }
 
 // TestPodsNeverShareAnAddress starts 1,000 pods while nodes are added, removed and partitioned, and while two
-// controllers with stale caches take turns, fail and restart. Nodes also register again under the same name, as the
-// same or another machine.
+// controllers with stale caches take turns, fail and restart. Machines also register under the name of an earlier node,
+// which may have been the same or another machine.
 func TestPodsNeverShareAnAddress(t *testing.T) {
 	seeds := uint64(2)
 	if testing.Short() {

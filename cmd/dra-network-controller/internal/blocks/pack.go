@@ -10,29 +10,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Claim is a claim's demand for a range: each of its steps uses one address per pod, all from one block.
+// Claim is the demand that a claim places on a range: each of its steps uses one address per pod, all from one block.
 type Claim struct {
 	UID         types.UID
 	Created     time.Time
 	Pods, Steps int
-	// Addresses are the addresses in the claim's status, which determine its blocks.
+	// Addresses are the addresses in the claim's status. They determine which blocks the claim uses.
 	Addresses []string
 }
 
-// room is a block with the number of its remaining addresses.
+// room is a block and the number of addresses left in it.
 type room struct {
 	spec *v1alpha1.AddressBlockSpec
 	left int
 }
 
-// shortage returns the size of the block that a node lacks, as a number of pods: the pod count of the largest claim
-// that does not fit into any block, or 0 if all claims fit. Claims with known addresses stay in their blocks. Other
-// claims get the block that the node's driver would choose: the first one with room, by number. Claims are processed in
-// creation order, which is close to the order in which the kubelet prepares them. A claim for more pods than a block
-// has addresses is ignored, because the driver rejects it.
+// shortage returns how large a block the node still needs, as a number of pods: the pod count of the largest claim that
+// does not fit into any block, or 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims
+// get the block that the node's driver would choose: the lowest-numbered one with enough room. Claims are processed in
+// creation order, which is close to the order in which the kubelet prepares them. A claim for more pods than there are
+// addresses in a block is ignored, because the driver rejects it.
 //
-// This simulates the driver's Prepare, and may be wrong if claims are prepared in another order. In that case, the
-// kubelet calls Prepare again, and the next reconciliation uses the addresses that the claims have by then.
+// This simulates the driver's Prepare, and may be wrong if claims are prepared in a different order. In that case, the
+// kubelet calls Prepare again, and the next reconciliation uses the addresses that have been assigned by then.
 func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
@@ -46,7 +46,8 @@ func (c *Changes) shortage(s *State, node string) int {
 			waiting = append(waiting, claim)
 		}
 	}
-	// Find the largest claim without a block, because a block with room for it also has room for any of the others.
+	// Find the largest claim without a block, because a block with enough room for it has enough room for any other
+	// claim.
 	least := 0
 	for _, claim := range waiting {
 		for range claim.Steps {
@@ -61,9 +62,9 @@ func (c *Changes) shortage(s *State, node string) int {
 	return least
 }
 
-// known returns the block indexes for the steps whose addresses are in the claim's status. A block appears once, or
-// several times if it contains the addresses of several steps. A pod has one address from each family, so a step has
-// families × pods addresses. If not all pods have started, a step has fewer addresses, but still counts as one step.
+// known returns a block index for each step whose addresses are in the claim's status. A block that contains the
+// addresses of several steps appears several times. A pod has one address per family, so a step has families × pods
+// addresses. If not all pods have started, a step has fewer addresses, but still counts as one step.
 func known(claim *Claim, rooms []room) []int {
 	var steps []int
 	for i := range rooms {
@@ -83,8 +84,8 @@ func known(claim *Claim, rooms []room) []int {
 	return steps[:min(len(steps), claim.Steps)]
 }
 
-// rooms returns a node's blocks, including those that it is about to get. They are sorted by number, which is the order
-// in which the driver tries them.
+// rooms returns a node's blocks, including those that this plan assigns to it. The blocks are sorted by number, the
+// order in which the driver tries them.
 func (c *Changes) rooms(s *State, node string) []room {
 	var found []room
 	add := func(block *v1alpha1.AddressBlock) {

@@ -20,23 +20,24 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.r.claims().set(c.claim("few", "a", 1))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
-	// The first block has 14 addresses: taking 8 and 1 leaves 5. The next block has 16: taking 10 leaves 6.
+	// The first block has 14 addresses, 8 and 1 of which are taken, leaving 5. The next block has 16, 10 of which are
+	// taken, leaving 6.
 	c.r.claims().set(c.claim("eight", "a", 8))
 	c.r.claims().set(c.claim("ten", "a", 10))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
-	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left, but fewer than 7 in each block
+	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left in total, but fewer than 7 in each block
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
-	// No block has room for 17 pods; the driver reports this.
+	// No block is large enough for 17 pods; the driver reports this.
 	c.r.claims().set(c.claim("many", "a", 17))
 	c.r.claims().forget(c.claim("ten", "a", 10))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestAddressesTellWhereRoomIs checks that known addresses are taken into account: after claims have been created and
-// deleted, the order of the blocks no longer indicates which blocks have free addresses.
+// TestAddressesTellWhereRoomIs checks that known addresses are taken into account: after claims have come and gone, the
+// order of the blocks no longer indicates which of them have free addresses.
 func TestAddressesTellWhereRoomIs(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -62,7 +63,7 @@ func TestAddressesTellWhereRoomIs(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestMembersOfPodGroupsAreCounted: all pods in a gang take addresses from one block at the same time.
+// TestMembersOfPodGroupsAreCounted: all pods in a gang get their addresses from one block at the same time.
 func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -97,7 +98,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHugePodGroupTakesOneBlock: if a user declares a group with a billion members, other nodes still get blocks.
+// TestHugePodGroupTakesOneBlock: other nodes still get blocks even if a user declares a group with a billion members.
 func TestHugePodGroupTakesOneBlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")

@@ -13,10 +13,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// defaultReturnDelay matches the default in the CRD. It is used for ranges that no longer exist.
+// defaultReturnDelay matches the default in the CRD. It applies to ranges that no longer exist.
 const defaultReturnDelay = time.Hour
 
-// recheck is the delay until a block that may be in use is checked again, and the minimum value of Changes.Next.
+// recheck is the delay after which a block that may be in use is checked again, and the minimum value of Changes.Next.
 const recheck = 30 * time.Second
 
 // Node contains the properties of a node that a plan depends on.
@@ -26,58 +26,59 @@ type Node struct {
 	Selected bool
 }
 
-// State is the complete input for a plan. It is read from caches and may be outdated. Plan can ignore this: where
-// outdated input could do harm, the API server rejects the change, or the reconciler verifies the change with the API
-// server.
+// State is the complete input for a plan. It is read from caches and may be outdated. Plan does not need to account for
+// this: where outdated input could do harm, either the API server rejects the change, or the reconciler verifies it
+// with the API server.
 type State struct {
 	// Range is the range. If it no longer exists, only its name and a deletion timestamp are set.
 	Range *v1alpha1.AddressRange
-	// Addresses is the parsed range; nil if the range is invalid and therefore assigns no blocks.
+	// Addresses is the parsed range, or nil if the range is invalid and therefore assigns no blocks.
 	Addresses *addresses.Range
 	// Nodes are the nodes in the cluster, by name.
 	Nodes map[string]Node
 	// Blocks are the blocks from the range.
 	Blocks []v1alpha1.AddressBlock
-	// Demand is the number of addresses that the claims on a node use, by node name.
+	// Demand maps node names to the number of addresses used by the claims on the node.
 	Demand map[string]int
-	// Shared contains, for each node that has a claim for several pods, the node's claims, oldest first. A claim for
-	// several pods uses a single block.
+	// Shared lists, for each node that has a claim for several pods, the node's claims, oldest first. A claim for
+	// several pods must use a single block.
 	Shared map[string][]Claim
-	// Unused contains, by block name, how long this process has observed each released block as unused. It omits blocks
-	// that pods may still use.
+	// Unused maps the name of each released block to the time for which this process has observed the block as unused.
+	// It omits blocks that pods may still be using.
 	Unused map[string]time.Duration
-	// Now is the time that is written to objects for users. No decision depends on it.
+	// Now is the time that is written to objects for users to read. No decision depends on it.
 	Now time.Time
 }
 
 // Changes are the actions in a plan. Objects are complete and ready to be written or deleted. Reconciler.carryOut
-// defines the order of the actions. A block is in at most one of the lists.
+// defines the order of the actions. A block appears in at most one of the lists.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
 	// Release contains blocks whose node or range no longer exists, with the release time in their status.
 	Release []v1alpha1.AddressBlock
-	// Return contains blocks that may be assigned to other nodes.
+	// Return contains blocks that may now be assigned to other nodes.
 	Return []v1alpha1.AddressBlock
-	// Without contains the nodes that have no block because none is free. Short contains the nodes that need another
-	// block. Both are sorted.
+	// Without lists the nodes that have no block because none is free. Short lists the nodes that need another block.
+	// Both are sorted.
 	Without, Short []string
-	// Next is the time until a block may be returned; 0 means never.
+	// Next is the time until the next block may be returned; 0 means never.
 	Next time.Duration
 }
 
-// Plan decides which blocks to create, release and return. It assigns the lowest free number, so that a controller with
-// an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
+// Plan decides which blocks to create, release and return. It always assigns the lowest free number, so that a
+// controller with an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
 // It has these phases: it decides what to do with each existing block; it assigns a first block to every selected node,
-// in name order, before any node gets a second one; it assigns further blocks by demand; and it assigns blocks for
-// claims that several pods share, each of which needs one block with room for all of its pods.
+// in name order, before any node gets a second one; it assigns further blocks according to demand; and it assigns
+// blocks for claims that are shared by several pods, since each of these claims needs one block with enough room for
+// all of its pods.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
 		c.keep(&s, &s.Blocks[i])
 	}
-	// Blocks from an invalid range stay with their nodes, since pods use them. Neither an invalid range nor a deleted
-	// one assigns blocks.
+	// Blocks from an invalid range stay assigned to their nodes, since pods may be using them. No blocks are assigned
+	// from an invalid or deleted range.
 	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
 		return c
 	}
@@ -112,8 +113,9 @@ func Plan(s State) Changes {
 			has += size(&c.Create[len(c.Create)-1])
 		}
 	}
-	// Do this last: a claim needs its addresses in one block, so the sum of free addresses is not sufficient. Each
-	// round assigns a block, so the loop ends when all claims fit or when the range has no blocks left.
+	// Do this last: a claim needs all of its addresses in one block, so it is not enough for the blocks to have enough
+	// free addresses in total. Each round assigns a block, so the loop ends when all claims fit or when the range has
+	// no blocks left.
 	for _, name := range slices.Sorted(maps.Keys(s.Shared)) {
 		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
 			continue
@@ -131,8 +133,8 @@ func Plan(s State) Changes {
 
 // keep decides what to do with an existing block.
 //
-// A node that the range's nodeSelector no longer selects keeps its blocks, and gets further blocks while its claims
-// need them, because its pods have addresses from the range.
+// A node that is no longer selected by the range's nodeSelector keeps its blocks, and gets further blocks while its
+// claims need them, because its pods have addresses from the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
@@ -143,7 +145,7 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 			c.Return = append(c.Return, *block)
 			return
 		}
-		if !isUnused { // deleting a claim that uses the block does not trigger the range
+		if !isUnused { // deleting a claim that uses the block does not trigger a reconciliation of the range
 			rest = recheck
 		}
 		if next := max(rest, recheck); c.Next == 0 || next < c.Next {
@@ -161,9 +163,9 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	}
 }
 
-// current returns a block with the range's current exclusions; nil if nothing has changed, or if the block does not
-// belong to the current range. The networks of a block never change, because its node's driver has assigned addresses
-// from them.
+// current returns the block updated with the range's current exclusions, or nil if nothing has changed or if the block
+// does not belong to the current range. A block's networks never change, because its node's driver has assigned
+// addresses from them.
 func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	if int(block.Spec.Index) >= s.Addresses.Count() {
 		return nil
@@ -178,8 +180,8 @@ func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	return updated
 }
 
-// capacities returns the number of addresses in each node's blocks. It ignores released blocks and blocks of an earlier
-// node with the same name.
+// capacities returns the number of addresses in each node's blocks. It ignores released blocks and blocks that belong
+// to an earlier node with the same name.
 func capacities(s *State) map[string]int {
 	capacity := map[string]int{}
 	for i := range s.Blocks {
@@ -192,7 +194,7 @@ func capacities(s *State) map[string]int {
 	return capacity
 }
 
-// size returns the number of pods that can get addresses from a block; 0 if the block is invalid.
+// size returns the number of pods that can get addresses from a block, or 0 if the block is invalid.
 func size(block *v1alpha1.AddressBlock) int {
 	parsed, err := addresses.ParseBlock(block)
 	if err != nil {
@@ -201,8 +203,8 @@ func size(block *v1alpha1.AddressBlock) int {
 	return parsed.Size
 }
 
-// spare returns the number of free addresses that a node should have in reserve. The reserve bridges the time from when
-// claims are allocated until a new block reaches the driver.
+// spare returns the number of free addresses that a node should have in reserve. The reserve covers claims that are
+// allocated before a new block reaches the driver.
 func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
 
 func returnDelay(r *v1alpha1.AddressRange) time.Duration {
@@ -216,14 +218,14 @@ type freeBlocks struct {
 	state *State
 	taken map[int]bool
 	// odd contains blocks that do not belong to the current range, because the range was force-deleted and recreated
-	// with other blocks.
+	// with different blocks.
 	odd []*v1alpha1.AddressBlockSpec
-	// index is a lower bound for the free numbers.
+	// index is a lower bound for the free block numbers.
 	index int
 }
 
-// newFreeBlocks records which block numbers are taken, and which blocks are odd: the current range would not create
-// them with the same networks, because its cidrs or blockSize have changed. Odd blocks stay assigned, so new blocks
+// newFreeBlocks records which block numbers are taken, and which blocks are odd: those whose networks differ from what
+// the current range would create, because its cidrs or blockSize have changed. Odd blocks stay assigned, so new blocks
 // must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
@@ -238,8 +240,8 @@ func newFreeBlocks(s *State) *freeBlocks {
 	return f
 }
 
-// next returns the lowest-numbered free block with at least the required number of addresses. It marks the block as
-// taken, so that the next call returns a different block.
+// next returns the lowest-numbered free block with at least the given number of addresses. It marks the block as taken,
+// so that the next call returns a different block.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++

@@ -37,12 +37,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// gather is the time during which changes to claims and nodes are collected, so that a range is reconciled once for all
-// of them.
+// gather is how long changes to claims and nodes are collected, so that a range is reconciled only once for all of
+// them.
 const gather = 100 * time.Millisecond
 
 // Reconciler assigns blocks from every AddressRange to nodes. All fields are required. When the lease changes hands,
-// two processes may briefly each run a Reconciler; no write relies on being the only writer.
+// two processes may briefly run a Reconciler at the same time; no write assumes that there is only one writer.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server. For nodes, the cache contains only metadata.
 	Client client.Client
@@ -50,8 +50,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Events records events for ranges.
 	Events events.EventRecorder
-	// Clock provides times that are written to objects for users. No decision depends on it, so it may be wrong or jump
-	// around.
+	// Clock provides the times that are written to objects for users to read. No decision depends on it, so it may be
+	// wrong or jump.
 	Clock clock.PassiveClock
 	// Elapsed returns the monotonic time since the process started.
 	Elapsed func() time.Duration
@@ -67,8 +67,8 @@ func (r *Reconciler) claims() *demand {
 }
 
 // SetupWithManager registers the reconciler. A range is reconciled when it changes, or when its blocks, nodes,
-// topologies or claims change. Only the metadata of nodes is watched, because only names, UIDs and labels matter; the
-// status is the largest part of a node, and the kubelet updates it constantly.
+// topologies or claims change. For nodes, only the metadata is watched, because only names, UIDs and labels matter; the
+// status is the largest part of a Node object, and the kubelet updates it constantly.
 //
 // ofClaim records claim changes immediately. Package controller-runtime does not start any worker before each handler
 // has received the objects from the first list (source.Kind, HasSynced), so the demand is complete before the first
@@ -95,7 +95,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// all returns the names of all ranges. A handler cannot return an error, but reading from a synced cache does not fail.
+// all returns the names of all ranges. An event handler cannot return an error, but reading from a synced cache does
+// not fail.
 func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string {
 	var ranges v1alpha1.AddressRangeList
 	if err := r.Client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -120,8 +121,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 		changed = r.claims().forget
 	}
 	var ranges []string
-	// A topology that no longer exists uses no ranges; its deletion has already triggered a reconciliation of every
-	// range.
+	// A topology that no longer exists does not use any range; its deletion has already triggered a reconciliation of
+	// every range.
 	for _, name := range changed(claim) {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, topology); err == nil {
@@ -133,8 +134,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 
 // Reconcile implements reconcile.Reconciler.
 //
-// It reads the sizes of PodGroups and then everything else, makes a plan, executes it, and writes the status. If a plan
-// fails halfway, it is not resumed: the next reconciliation makes a new plan from the current state.
+// It reads the sizes of PodGroups and then everything else, makes a plan, carries it out, and writes the status. If a
+// plan fails halfway, it is not resumed: the next reconciliation makes a new plan based on the current state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -188,7 +189,8 @@ func (r *Reconciler) read(
 		}
 	}
 	selector, problems := r.validate(state)
-	// The block size of an invalid range is unknown. Such a range assigns nothing, so its demand need not be bounded.
+	// The block size of an invalid range is unknown. No blocks are assigned from such a range, so its demand does not
+	// need to be capped.
 	blockSize := math.MaxInt32
 	if state.Addresses != nil {
 		blockSize = state.Addresses.BlockSize()
@@ -209,10 +211,10 @@ func (r *Reconciler) read(
 	return state, problems, remarks, nil
 }
 
-// measure reads the sizes of the PodGroups whose claims use a range. The size is the number of pods that are scheduled
-// together. It is read once; pods that are added later use the remaining addresses. To avoid keeping nodes from getting
-// blocks, a PodGroup counts as one pod if it has no gang size, no longer exists, or belongs to an API that the cluster
-// does not serve.
+// measure reads the sizes of the PodGroups whose claims use a range. A group's size is the number of pods that are
+// scheduled together. It is read only once; pods that are added later use the remaining addresses. A PodGroup counts as
+// one pod if it has no gang size, no longer exists, or belongs to an API that the cluster does not serve, so that such
+// a group does not keep nodes from getting blocks.
 func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
 	for _, group := range r.claims().unknown(counts) {
 		found := &schedulingapi.PodGroup{}
@@ -246,11 +248,11 @@ func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	return selector, problems
 }
 
-// carryOut applies the changes. Before it releases a block, it reads the node from the API server, because the cache
-// may lack a node that has just registered.
+// carryOut applies the changes. Before it releases a block, it reads the node from the API server, because a node that
+// has just registered may be missing from the cache.
 //
 // The finalizer comes first: without it, the range could disappear before its first block is created. The first failure
-// stops the reconciliation, because the rest of the plan assumes success.
+// stops the reconciliation, because each action assumes that the previous ones have succeeded.
 func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Changes) error {
 	if err := r.keepFinalizer(ctx, state); err != nil {
 		return err
@@ -281,7 +283,8 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 }
 
 // keepFinalizer adds the finalizer to a range before the first block is assigned, and removes it after the last block
-// is deleted. It lists the blocks from the API server, since the cache may lack a block that was just created.
+// is deleted. It lists the blocks from the API server, since a block that was just created may be missing from the
+// cache.
 func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	changed := state.Range.DeepCopy()
 	switch {
@@ -313,8 +316,8 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 }
 
 // release marks a block as released after its node has disappeared. The time in the status is only informational: each
-// process independently measures how long the block has been released and unused; see releases. The update carries the
-// inspected version, so a block that another process has already released keeps its earlier time.
+// process measures for itself how long the block has been released and unused; see releases. The update includes the
+// inspected resource version, so a block that another process has already released keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
 		return err
@@ -325,8 +328,8 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// entitled reports whether a block must not be released: according to the API server, its node exists and the range is
-// not deleted. A false result is final, because a UID is never reused. A true result may become outdated.
+// entitled reports whether a block must be kept because, according to the API server, its node exists and its range is
+// not being deleted. A false result is final, because a UID is never reused. A true result may become outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -368,7 +371,7 @@ func (r *Reconciler) writeStatus(
 
 // Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users control the size
 // of a claim: its driver configurations alone may take up 320 KiB. A claim without valid devices from this driver is
-// reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the driver write.
+// reduced to its identity. Other claims keep only the parts that come from DeviceClasses, the scheduler and the driver.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

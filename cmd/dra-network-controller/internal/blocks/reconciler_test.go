@@ -51,7 +51,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.expect("r-1 a#2 10.0.0.16/28")
 }
 
-// A controller that takes over has no state except the objects, and measures the delay itself.
+// A controller that takes over knows only the state in the objects, and measures the delay itself.
 func TestAnotherControllerCountsForItself(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -71,7 +71,7 @@ func TestAnotherControllerCountsForItself(t *testing.T) {
 	c.expect()
 }
 
-// TestBlocksOfPodsThatRunAreKept: the kubelet registers its node again before the machine's pods are garbage collected.
+// TestBlocksOfPodsThatRunAreKept: the kubelet re-registers its node before the machine's pods are garbage collected.
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		status []string
@@ -112,7 +112,7 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	}
 }
 
-// No decision depends on a wall clock: not on the controllers' clocks, which may be wrong and may jump, and not on the
+// No decision depends on a wall clock: neither on the controllers' clocks, which may be wrong and may jump, nor on the
 // API server's clock, which sets the creation time of claims.
 func TestWallClocksDecideNothing(t *testing.T) {
 	const hours = 5 * time.Hour
@@ -178,7 +178,7 @@ func TestNodesGetAnotherBlockBeforeTheyNeedIt(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")
 	c.reconcile()
-	c.r.claims().set(c.claim("few", "a", 10)) // out of 14 in the first block, so four are left
+	c.r.claims().set(c.claim("few", "a", 10)) // out of 14 in the first block, so 4 are left
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
 	c.r.claims().set(c.claim("one", "a", 1))
@@ -244,7 +244,7 @@ func TestRangesEndAfterTheirBlocks(t *testing.T) {
 	}
 }
 
-// TestForcedDeletion: a user removes the finalizer and creates another range with the same name.
+// TestForcedDeletion: a user removes a range's finalizer and creates another range with the same name.
 func TestForcedDeletion(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -268,7 +268,7 @@ func TestForcedDeletion(t *testing.T) {
 }
 
 // TestReleaseIsFinal: a user removes the finalizer from a range that is being deleted, and recreates the range.
-// Released blocks are still returned, instead of staying reserved while their nodes exist.
+// Released blocks are still returned, instead of staying reserved for as long as their nodes exist.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")
@@ -314,7 +314,7 @@ func TestChangesOfARangeReachItsBlocks(t *testing.T) {
 	}
 }
 
-// TestNodesThatTheCacheLacksKeepTheirBlocks: the watches for different kinds are not synchronized.
+// TestNodesThatTheCacheLacksKeepTheirBlocks: the watches for different kinds are not synchronized with each other.
 func TestNodesThatTheCacheLacksKeepTheirBlocks(t *testing.T) {
 	c := newCluster(t, small)
 	cache := &lagging{Client: c.api}
@@ -327,7 +327,7 @@ func TestNodesThatTheCacheLacksKeepTheirBlocks(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28")
 }
 
-// TestCachesThatLackBlocksGiveNoOthers: a block's object exists even if the cache does not contain it.
+// TestCachesThatLackBlocksGiveNoOthers: a block's object exists even if it is not in the cache yet.
 func TestCachesThatLackBlocksGiveNoOthers(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

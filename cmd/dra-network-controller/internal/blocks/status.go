@@ -18,7 +18,7 @@ const (
 	ReasonAssigned = "Assigned"
 	// ReasonExhausted means that nodes need blocks but all blocks are assigned.
 	ReasonExhausted = "Exhausted"
-	// ReasonNotAccepted means that the range is not accepted and therefore assigns no blocks.
+	// ReasonNotAccepted means that the range is not accepted, so no blocks are assigned from it.
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonDeleted means that the range is being deleted and is waiting for its blocks to be returned.
 	ReasonDeleted = "Deleted"
@@ -26,8 +26,8 @@ const (
 
 const manyNodes = 10
 
-// Status returns a range's status after the changes have been made. If nothing has changed, the result equals the
-// current status. Counts are computed from the plan, because the cache does not yet contain the written changes.
+// Status returns a range's status after the changes have been made. If nothing has changed, the result is the current
+// status. Counts are computed from the plan, because the cache does not reflect the written changes yet.
 func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1alpha1.AddressRangeStatus {
 	status := *s.Range.Status.DeepCopy()
 	status.Given = int32(len(s.Blocks) + len(c.Create) - len(c.Return)) //nolint:gosec // at most 65,536
@@ -48,8 +48,8 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 }
 
 // assigned returns the condition that reports whether nodes have the addresses that they need. Problems are checked in
-// the order in which they must be fixed: a range that is being deleted or is not accepted assigns nothing, no matter
-// how many blocks are free.
+// the order in which they must be fixed: no blocks are assigned from a range that is being deleted or is not accepted,
+// no matter how many of its blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The cache stores only a small part of a claim, but this part includes everything that matters: each claim has the
-// same demand as before.
+// The cache stores only a small part of each claim, but this part includes everything that matters: the claim's demand
+// does not change.
 func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 	valid := 0
 	for _, c := range claimspectest.Cases(t) {
