@@ -321,7 +321,7 @@ func (r Recording) Sources() (Sources, error) {
 	return sources, nil
 }
 
-// replayedAddress stands for every address of the recorded node. RFC 5737 reserves it for documentation.
+// replayedAddress is used instead of every address of the recorded node. RFC 5737 reserves it for documentation.
 func replayedAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
 // replayed replays recorded netlink data.

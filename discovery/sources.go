@@ -24,8 +24,8 @@ type Sources struct {
 }
 
 // LinkLister lists the netlink objects in a network namespace; *netlink.Handle implements it. If the objects change
-// during a dump, the error is netlink.ErrDumpInterrupted, and Read retries. A nil link stands for all links, and
-// unix.AF_UNSPEC for all address families.
+// during a dump, the error is netlink.ErrDumpInterrupted, and Read retries. A nil link means all links, and
+// unix.AF_UNSPEC means all address families.
 type LinkLister interface {
 	LinkList() ([]netlink.Link, error)
 	RouteList(link netlink.Link, family int) ([]netlink.Route, error)

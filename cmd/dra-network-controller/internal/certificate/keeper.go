@@ -22,27 +22,27 @@ import (
 const FieldOwner = "dra-network-controller-webhook"
 
 // Keeper maintains a valid certificate in the Secret, and its authority in the webhook's configuration. The manager
-// runs it in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has changed
-// since it was read.
+// runs it in the leading replica. It is harmless if two keepers run concurrently: a write is rejected if the object has
+// changed since it was read.
 type Keeper struct {
-	// Reader reads from the API server, because a cache is not worth its memory here.
+	// Reader reads from the API server, because a cache would not be worth the memory here.
 	Reader client.Reader
 	// Client writes to the API server.
 	Client client.Client
-	// Secret must exist. It belongs to the keeper, which replaces all of its data.
+	// Secret identifies the Secret, which must exist. The keeper owns it and replaces all of its data.
 	Secret types.NamespacedName
 	// Configuration is the name of the ValidatingWebhookConfiguration. The keeper reads the host name of each of its
 	// webhooks and writes caBundle.
 	Configuration string
 	// Rotation decides when certificates are replaced.
 	Rotation Rotation
-	// Now returns the time against which the validity of certificates is checked.
+	// Now returns the time that is used to check the validity of certificates.
 	Now func() time.Time
-	// Elapsed returns the monotonic time of this process. Waiting is based on this time, because the wall clocks of
-	// replicas differ and are adjusted.
+	// Elapsed returns this process's monotonic time. Waiting is based on this time, because the replicas' wall clocks
+	// differ and may be adjusted.
 	Elapsed func() time.Duration
 
-	// trusted is the authority that this process has observed in the configuration since the time in seen.
+	// trusted is the authority that this process has observed in the configuration since the time seen.
 	trusted []byte
 	seen    time.Duration
 }
@@ -50,8 +50,8 @@ type Keeper struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*Keeper) NeedLeaderElection() bool { return true }
 
-// Start maintains the certificate until the context is done. It never fails, because an error would stop the manager
-// and its controllers, which do not need the webhook.
+// Start maintains the certificate until the context is done. It never returns an error, because that would stop the
+// manager and its controllers, which do not need the webhook.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
 		"cannot maintain the webhook's certificate; until this is fixed, errors are reported only in conditions")
@@ -72,9 +72,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// pause returns the time until the next check after a number of consecutive failures. Initial failures are often
-// short-lived, because an installation may start the controller before it creates the webhook's objects. The pause
-// grows by one second with each failure, up to the period.
+// pause returns the time until the next check after the given number of consecutive failures. Initial failures are
+// often short-lived, because the controller may be started before the webhook's objects are created. The pause grows by
+// one second with each failure, up to the period.
 func (k *Keeper) pause(failures int) time.Duration {
 	if failures == 0 {
 		return k.Rotation.Period()
@@ -82,12 +82,12 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep checks once and makes the necessary changes. It writes the Secret first, because no API server must trust a
-// certificate that could be lost in a crash.
+// keep performs a single check and makes the necessary changes. It writes the Secret first, because no API server must
+// trust a certificate that could be lost in a crash.
 //
 // Each check compares caBundle with the desired bundle and corrects differences, even if no certificate changes. This
-// repairs a configuration whose caBundle was removed. trust receives the bundle for the current content of the Secret,
-// so it never writes an authority that exists only in this process.
+// repairs a configuration whose caBundle was removed. trust receives the bundle that matches the current content of the
+// Secret, so it never writes an authority that exists only in this process.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
@@ -119,7 +119,7 @@ func (k *Keeper) keep(ctx context.Context) error {
 
 // names returns the sorted host names that API servers use to call the webhooks in a configuration: NAME.NAMESPACE.svc
 // for a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive the host
-// names from its own settings, because an installation may rename the Service.
+// names from its own settings, because the Service may be renamed during installation.
 func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
 	var names []string
 	for i := range configuration.Webhooks {
@@ -159,7 +159,8 @@ func (k *Keeper) trustedFor(
 }
 
 // trusts reports whether the bundles of all webhooks in a configuration contain an authority. If there is no next
-// certificate, its CA is empty and the result is false; otherwise every bundle would appear to contain the empty CA.
+// certificate, its CA is empty and trusts returns false; without this rule, every bundle would appear to contain the
+// empty CA.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {
@@ -169,7 +170,7 @@ func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration,
 	return true
 }
 
-// trust writes the bundle to every webhook in a configuration whose bundle differs, and does not change any other
+// trust writes the bundle to every webhook in a configuration that has a different bundle. It does not change any other
 // field.
 func (k *Keeper) trust(
 	ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte,
@@ -179,8 +180,8 @@ func (k *Keeper) trust(
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// The resource version makes the API server reject the patch after a concurrent change. This is required because
-	// webhooks are addressed by index.
+	// The resource version makes the API server reject the patch if there was a concurrent change. This is necessary
+	// because webhooks are addressed by index.
 	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
 		if !bytes.Equal(configuration.Webhooks[i].ClientConfig.CABundle, bundle) {

@@ -24,15 +24,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// cluster contains the objects from deploy/webhook.yaml, plus a keeper and a source that share a clock.
+// cluster contains the objects from deploy/webhook.yaml, and a keeper and a source that share a clock.
 type cluster struct {
 	t      *testing.T
 	api    client.Client
 	keeper *Keeper
 	source *Source
 	now    time.Time
-	set    time.Duration // the current adjustment of the clock, forward or back
-	fail   string        // the kind that can't be written
+	set    time.Duration // how far the clock has been adjusted, forward or back
+	fail   string        // the kind whose writes fail
 	writes []string
 }
 
@@ -113,7 +113,7 @@ func (c *cluster) configuration() *admissionregistration.ValidatingWebhookConfig
 	return &found
 }
 
-// served checks that a client accepts the source's certificate for each webhook, and returns the certificate.
+// served checks that clients accept the source's certificate for each webhook, and returns the certificate.
 func (c *cluster) served() *x509.Certificate {
 	c.t.Helper()
 	certificate, err := c.source.GetCertificate(nil)
@@ -150,7 +150,8 @@ func TestKeeper(t *testing.T) {
 	}
 	first := c.served()
 	c.now = epoch.Add(61 * 24 * time.Hour)
-	// The next certificate is created and trusted. Two checks later it is current, and it has moved within the bundle.
+	// The next certificate is created and trusted. Two checks later, it is the current one, and its position in the
+	// bundle has changed.
 	if diff := cmp.Diff([]string{"Secret", "Configuration", "Secret", "Configuration"}, c.looks(5)); diff != "" {
 		t.Errorf("wrong writes when a certificate is replaced (-want +got):\n%s", diff)
 	}
@@ -167,8 +168,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// The next certificate waits until API servers have read its authority. Only the elapsed time matters: adjusting the
-// clock in the meantime neither shortens nor extends the wait.
+// The next certificate is not used until API servers have read its authority. Only the elapsed time matters: adjusting
+// the clock in the meantime neither shortens nor extends the wait.
 func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 	for _, jump := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
 		c := newCluster(t, secret(), configuration())
@@ -222,8 +223,8 @@ func TestKeeperMends(t *testing.T) {
 	}
 }
 
-// TestKeeperGoesOn checks that the keeper continues after a failure, regardless of where it was interrupted: it may
-// stop after any of its writes.
+// TestKeeperGoesOn checks that the keeper continues after a failure, no matter after which of its writes it was
+// interrupted.
 func TestKeeperGoesOn(t *testing.T) {
 	for _, kind := range []string{"Secret", "Configuration"} {
 		c := newCluster(t, secret(), configuration())
@@ -262,8 +263,8 @@ func (c *cluster) secret() *corev1.Secret {
 	return &found
 }
 
-// TestTwoKeepers checks two keepers that run concurrently while one loses its lease: the slower keeper's writes are
-// rejected and do no harm.
+// TestTwoKeepers runs two keepers concurrently while one loses its lease: the slower keeper's writes are rejected and
+// do no harm.
 func TestTwoKeepers(t *testing.T) {
 	c := newCluster(t, secret(), configuration())
 	slow := *c.keeper

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// backdate is how far a certificate's start of validity precedes its creation, so that API servers and other replicas
-// accept it even if their clocks are slow by that much. A certificate is replaced when a third of its validity is left,
-// which tolerates clocks that are fast by the same amount.
+// backdate is how long before its creation a certificate becomes valid, so that API servers and other replicas accept
+// the certificate even if their clocks are slow by that much. A certificate is replaced when a third of its validity is
+// left, so clocks may also be fast by the same amount.
 const backdate = DefaultValidity / 3
 
 // serialBits is the length of serial numbers. RFC 5280 allows up to 20 octets.
 const serialBits = 128
 
-// Pair is a server certificate and the authority that signed it. The key of the authority is discarded, so it can never
-// sign a second certificate. All fields are PEM.
+// Pair is a server certificate and the authority that signed it. The authority's key is discarded, so it can never sign
+// a second certificate. All fields are PEM-encoded.
 type Pair struct {
 	// CA is the authority's certificate.
 	CA []byte
@@ -34,7 +34,7 @@ type Pair struct {
 	Certificate, Key []byte
 }
 
-// newPair creates a pair for names, which are DNS names and IP addresses. The authority cannot sign other authorities
+// newPair creates a pair for the given DNS names and IP addresses. The authority cannot sign other authorities
 // (MaxPathLenZero). Both certificates expire at the same time, since each is useless without the other.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	if err != nil {
 		return Pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
-	// Each authority has its own name, so that authorities can be distinguished.
+	// Each authority has a distinct name, so that authorities can be told apart.
 	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
 	if err != nil {
 		return Pair{}, err
@@ -76,8 +76,8 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	}, nil
 }
 
-// template returns the fields that both certificates share. The serial number is random and positive, as required by
-// RFC 5280, section 4.1.2.2.
+// template returns the fields that both certificates have in common. The serial number is random and positive, as
+// required by RFC 5280, section 4.1.2.2.
 func template(commonName string, now time.Time, validity time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
 	if err != nil {
@@ -100,7 +100,7 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	if !roots.AppendCertsFromPEM(p.CA) {
 		return nil, errors.New("the certificate of the authority is missing or invalid")
 	}
-	// Verify checks the host name only if there is one.
+	// Verify skips the host name check if the name is empty, so check each name separately.
 	for _, name := range names {
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
 			return nil, err
@@ -109,13 +109,13 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	return pair.Leaf, nil
 }
 
-// Held is the content of the Secret.
+// Held is the parsed content of the Secret.
 type Held struct {
 	// Current is the pair that replicas serve.
 	Current Pair
-	// Next is the pair that replicas will serve once the API servers trust it; usually empty.
+	// Next is the pair that replicas will serve once the API servers trust it. It is usually empty.
 	Next Pair
-	// FormerCA is the authority of the previous pair; empty if there was none.
+	// FormerCA is the authority of the previous pair, or empty if there was none.
 	FormerCA []byte
 }
 
@@ -125,7 +125,7 @@ func (h Held) Bundle() []byte {
 	return slices.Concat(h.Current.CA, h.Next.CA, h.FormerCA)
 }
 
-// Keys in the Secret. The first three are the conventional keys in TLS Secrets.
+// Keys in the Secret. The first three are the usual keys in TLS Secrets.
 const (
 	keyCA, keyCertificate, keyKey             = "ca.crt", "tls.crt", "tls.key"
 	keyNextCA, keyNextCertificate, keyNextKey = "next-ca.crt", "next-tls.crt", "next-tls.key"

@@ -7,13 +7,13 @@ import (
 
 // Limits for the validity of certificates.
 const (
-	// MinValidity results in one second between checks.
+	// MinValidity leads to one check per second.
 	MinValidity = looks * time.Second
-	// DefaultValidity results in a new certificate every two months.
+	// DefaultValidity leads to a new certificate every two months.
 	DefaultValidity = 90 * 24 * time.Hour
 )
 
-// maxPeriod is the maximum time between two checks. It limits how long a removed caBundle remains unrepaired.
+// maxPeriod is the maximum time between two checks. It limits how long it takes to restore a removed caBundle.
 const maxPeriod = 10 * time.Second
 
 // Rotation decides when certificates are replaced.
@@ -22,24 +22,25 @@ type Rotation struct {
 	Validity time.Duration
 }
 
-// looks is the minimum number of checks during the validity of a certificate. Ten of these checks fall into the last
-// third, and replacing the certificate takes at most four checks.
+// looks is the minimum number of checks during a certificate's validity. Ten of these checks fall into the last third,
+// and replacing the certificate takes at most four checks.
 const looks = 30
 
 // Period returns the time between checks by keepers and sources.
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
-// settled returns how long the next certificate must be trusted before it is served, so that every API server has had
+// settled returns how long the next certificate must be trusted before it is served, so that all API servers have had
 // time to read its authority. API servers watch webhook configurations and usually receive changes within milliseconds.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns the content that the Secret should have and the reason for the change. An empty reason means that no
 // change is needed. names are the host names that API servers use. trusted is how long this process has observed the
-// next certificate's authority in the webhook configuration; it is negative if the authority is missing there.
+// next certificate's authority in the webhook configuration; it is negative if the authority is not in the
+// configuration.
 //
 // Each call performs one step of the rotation, and every step also repairs faults such as changed names or an emptied
-// Secret. If the current certificate is unusable, it is replaced without waiting for trust: no client accepts it, so
-// its replacement cannot be worse.
+// Secret. If the current certificate is unusable, it is replaced immediately, even if the new one is not trusted yet:
+// no client accepts the current certificate, so its replacement cannot be worse.
 func (r Rotation) Wanted(
 	held Held, names []string, trusted time.Duration, now time.Time,
 ) (wanted Held, why string, err error) {

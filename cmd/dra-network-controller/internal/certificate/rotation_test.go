@@ -17,7 +17,7 @@ var (
 	rotation = Rotation{Validity: 90 * 24 * time.Hour}
 )
 
-// pairFor creates a pair with the validity period that the rotation uses.
+// pairFor creates a pair with the rotation's validity period.
 func pairFor(t *testing.T, names []string, now time.Time) Pair {
 	t.Helper()
 	pair, err := newPair(names, now, rotation.Validity)
@@ -40,8 +40,8 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// taken returns the reason why a client that trusts a bundle does not accept a certificate for a name, or nil if the
-// client accepts it.
+// taken returns the reason why a client that trusts the bundle rejects the certificate for the given name, or nil if
+// the client accepts it.
 func taken(t *testing.T, bundle, certificate []byte, name string, now time.Time) error {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -161,9 +161,9 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when the state may
-// have changed. API servers and replicas read the objects with independent delays of up to one check. The replicas take
-// turns as leader. The clocks of the API servers and replicas are off by hours.
+// TestEveryReplicaIsTrustedAtEveryMoment simulates a year of keeper checks, each at a time when the state may have
+// changed. API servers and replicas read the objects with independent delays of up to one check. The replicas take
+// turns as leader. The clocks of the API servers and replicas are wrong by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
 	var bundles, served [][]byte // one per check, newest last

@@ -20,11 +20,11 @@ import (
 const impatience = time.Second
 
 // Source serves the current certificate from the Secret. The manager runs it in all replicas. GetCertificate and Ready
-// may be called concurrently; Start runs in a single goroutine.
+// may be called concurrently; Start must run in a single goroutine.
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
-	// Secret contains the certificate.
+	// Secret identifies the Secret that contains the certificate.
 	Secret types.NamespacedName
 	// Period is the time between two reads.
 	Period time.Duration
@@ -33,7 +33,7 @@ type Source struct {
 	looked  atomic.Bool
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false because API servers may call any
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false because API servers may connect to any
 // replica.
 func (*Source) NeedLeaderElection() bool { return false }
 
@@ -56,7 +56,8 @@ func (s *Source) Start(ctx context.Context) error {
 }
 
 // reload reads the Secret once. If that fails, the previous certificate remains in use. Even an expired certificate is
-// served, because the client then rejects it with a clear error, which is better than getting no response.
+// served, because it is better if the client rejects the certificate with a clear error than if the client gets no
+// response.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
@@ -83,8 +84,8 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, fmt.Errorf("cannot serve TLS: the Secret %s contains no certificate yet", s.Secret)
 }
 
-// Ready is a readiness check. It waits for the first read of the Secret, not for a certificate: a ready replica serves
-// a certificate if one exists, and a missing certificate does not block anything.
+// Ready is a readiness check. It waits until the Secret has been read for the first time, not until there is a
+// certificate: a ready replica serves a certificate if one exists, and a missing certificate does not block anything.
 func (s *Source) Ready(*http.Request) error {
 	if !s.looked.Load() {
 		return errors.New("the Secret of the webhook's certificate has not been read yet")
@@ -92,9 +93,9 @@ func (s *Source) Ready(*http.Request) error {
 	return nil
 }
 
-// sparing logs the errors of an operation that is retried continually. It logs each error once when it appears, and
-// once when it is resolved. Errors are compared by their text, so an error with a changing part, such as a time, is
-// logged each time. sparing is not safe for concurrent use.
+// sparing logs errors from an operation that is retried continually. It logs each error once when it first occurs, and
+// once when it is resolved. Errors are compared by their text, so an error with a variable part, such as a time, is
+// logged every time. sparing is not safe for concurrent use.
 type sparing struct {
 	log  logr.Logger
 	what string
@@ -103,8 +104,8 @@ type sparing struct {
 
 func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
 
-// report logs an error if it differs from the previous one, and logs when an error is resolved. Callers retry every few
-// seconds, so repeated lines would hide everything else in the log.
+// report logs an error if it differs from the previous one, and logs when an error has been resolved. Callers retry
+// every few seconds, so repeated lines would drown out everything else in the log.
 func (s *sparing) report(err error) {
 	switch {
 	case err == nil && s.last != "":

@@ -15,11 +15,11 @@ import (
 
 // Reasons for the condition Accepted.
 const (
-	// ReasonValid means that an object has no problems.
+	// ReasonValid means that the object has no problems.
 	ReasonValid = "Valid"
-	// ReasonValidWithRemarks means that an object has no problems, but that there are remarks for its author.
+	// ReasonValidWithRemarks means that the object has no problems, but that there are remarks for its author.
 	ReasonValidWithRemarks = "ValidWithRemarks"
-	// ReasonInvalid means that an object has problems.
+	// ReasonInvalid means that the object has problems.
 	ReasonInvalid = "Invalid"
 )
 
@@ -27,17 +27,17 @@ const (
 const Accepted = "Accepted"
 
 const (
-	// maxMessage is the API server's limit for a condition's message. It is applied to bytes here, which is stricter.
+	// maxMessage is the API server's limit for a condition's message. Here, it is applied to bytes, which is stricter.
 	maxMessage = 32 * 1024
-	// maxProblem limits the text of one problem, so that a huge value does not hide the other problems.
+	// maxProblem limits the text of a single problem, so that a huge value does not crowd out the other problems.
 	maxProblem = 2 * 1024
 	// maxValue limits how much of a rejected value is repeated in a message.
 	maxValue = 160
 )
 
 // Of returns the condition Accepted: False with all problems if there are any, otherwise True with the summary and the
-// remarks. LastTransitionTime is not set: meta.SetStatusCondition keeps the old time while the status stays the same,
-// so an unchanged condition does not cause a write.
+// remarks. LastTransitionTime is not set: meta.SetStatusCondition keeps the old time as long as the status stays the
+// same, so an unchanged condition does not cause a write.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -65,8 +65,8 @@ func Describe(problems field.ErrorList) string {
 	return enumerate("problem", texts)
 }
 
-// enumerate numbers texts and joins as many as fit into a condition on one line. A single text is returned unchanged:
-// it is neither numbered nor shortened.
+// enumerate numbers the texts and joins as many of them as fit into a condition on one line. If there is only one text,
+// it is returned unchanged: it is neither numbered nor shortened.
 func enumerate(what string, texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -96,8 +96,8 @@ func shortened(problem *field.Error) *field.Error {
 	return &short
 }
 
-// Causes returns one cause per problem, with its field, as the API server does for rejected objects. Their total size
-// is limited to roughly the size of a condition. kubectl prints each cause on its own line.
+// Causes returns one cause per problem, including the field, as the API server does for rejected objects. Their total
+// size is limited to roughly that of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0
@@ -113,8 +113,8 @@ func Causes(problems field.ErrorList) []metav1.StatusCause {
 	return causes
 }
 
-// oneLine joins the lines of a text, because tables need a single line. It drops the lines in which CEL repeats the
-// expression and marks the position with a caret: CEL also reports the line and column.
+// oneLine joins the lines of text, because tables need a single line. It drops the lines in which CEL repeats the
+// expression and marks the position with a caret, because CEL also reports the line and column.
 func oneLine(text string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -127,17 +127,17 @@ func oneLine(text string) string {
 }
 
 // WithHint appends a kubectl command and its purpose to a condition's message. The hint always fits, because the
-// message before it is shortened if necessary.
+// preceding message is shortened if necessary.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
 	return condition
 }
 
-// Bound shortens a message to the maximum length for a condition.
+// Bound shortens a message to the maximum length of a condition message.
 func Bound(message string) string { return Cut(message, maxMessage) }
 
-// Cut shortens text to at most size bytes at a character boundary, and marks a shortened text with "...". size must not
+// Cut shortens text to at most size bytes, at a character boundary, and ends shortened text with "...". size must not
 // be smaller than the length of that mark.
 func Cut(text string, size int) string {
 	const mark = "..."
@@ -151,13 +151,13 @@ func Cut(text string, size int) string {
 	return text[:end] + mark
 }
 
-// maxEvent limits the part of a condition's message that is copied to an event, in bytes.
+// maxEvent is the maximum number of bytes that are copied from a condition's message to an event.
 const maxEvent = 900
 
-// EmitEvents emits an event for each condition of an object that starts or stops reporting a problem, or reports a
+// EmitEvents emits an event for each of an object's conditions that starts or stops reporting a problem, or reports a
 // different problem. A new object without problems gets no event. before contains the previous conditions, and written
-// contains the conditions that were just written. The events API rejects notes with more than 1,024 bytes, which
-// package events only logs, so messages are shortened to maxEvent.
+// contains the conditions that were just written. The events API rejects notes longer than 1,024 bytes, and package
+// events merely logs the rejection, so messages are shortened to maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]

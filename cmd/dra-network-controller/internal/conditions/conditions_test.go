@@ -90,7 +90,7 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	}
 }
 
-// The condition contains the complete hint, no matter how long the preceding message is.
+// A condition contains the complete hint, no matter how long the preceding message is.
 func TestHintsAreNotCut(t *testing.T) {
 	hint := `; "kubectl get ntopo x" shows more`
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {

@@ -1,9 +1,8 @@
-// Package conditions creates the condition Accepted, which reports to an object's author whether the object is valid.
+// Package conditions creates the condition Accepted, which informs an object's author whether the object is valid.
 //
 // The rule of this package: a condition lists every problem with its field and its fix, and respects the API server's
 // size limit.
 //
-// Problems are formatted for three outputs: the condition's message, with all problems on one line (Describe); the
-// event, shortened to the size limit for events (EmitEvents); and the webhook's response, with a cause for each problem
-// (Causes).
+// Problems are formatted for three outputs: the condition's message, with all problems on one line (Describe); events,
+// shortened to the size limit (EmitEvents); and the webhook's response, with a cause for each problem (Causes).
 package conditions

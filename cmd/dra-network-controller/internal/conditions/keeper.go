@@ -15,8 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 )
 
-// Keeper maintains the condition Accepted on every object of a kind. All fields are required. It only supports kinds
-// whose condition depends solely on the object itself. If other objects matter, write a reconciler that watches them.
+// Keeper maintains the condition Accepted on every object of a kind. All fields are required. Keeper is only suitable
+// for kinds whose condition depends solely on the object itself. If other objects matter, write a reconciler that
+// watches them.
 type Keeper[T client.Object] struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -30,7 +31,7 @@ type Keeper[T client.Object] struct {
 	Accepted func(T) metav1.Condition
 }
 
-// SetupWithManager registers the keeper for every object whose spec changes. Writing a status does not change the
+// SetupWithManager registers the keeper for changes to an object's spec. Writing the status does not change the
 // generation, so the keeper does not trigger itself.
 func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
@@ -39,8 +40,8 @@ func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 		Complete(k)
 }
 
-// Reconcile implements reconcile.Reconciler. An update carries the resource version that was read, so the result for an
-// older spec never overwrites the result for a newer one.
+// Reconcile implements reconcile.Reconciler. An update includes the resource version that was read, so the result for
+// an older spec never overwrites the result for a newer one.
 func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object := k.New()
 	if err := k.Client.Get(ctx, request.NamespacedName, object); err != nil {

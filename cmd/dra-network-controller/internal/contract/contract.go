@@ -1,7 +1,7 @@
 // Package contract validates CNIPluginSchemas and reports errors to their authors.
 //
 // The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes the condition to the
-// status. Components that use a schema validate it again, and ignore the parameters in an invalid schema.
+// status. Components that use a schema validate it themselves, and ignore the parameters in an invalid schema.
 package contract
 
 import (
@@ -18,7 +18,7 @@ import (
 // Accepted returns the condition for a schema, with its errors or a summary.
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
-	// A schema in the cluster overrides the built-in schema for the same plugin, and does not change when the driver is
+	// A schema in the cluster overrides the built-in schema for the same plugin, and stays the same when the driver is
 	// upgraded. Authors who copy a built-in schema to change one line might not expect this.
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {

@@ -19,10 +19,10 @@ import (
 const ManagedBy = "dra-network-controller.networking.dra.io"
 
 // maxEndpoints is the maximum number of endpoints in a slice. The value is the Kubernetes default. kube-proxy and other
-// clients read up to 1,000; smaller slices make a change to one endpoint cheaper for all watchers.
+// clients accept up to 1,000, but smaller slices make changes to a single endpoint cheaper for all watchers.
 const maxEndpoints = 100
 
-// Changes are the required writes. All objects are complete.
+// Changes are the writes that are needed. All objects are complete.
 type Changes struct {
 	Create, Update, Delete []discoveryapi.EndpointSlice
 }
@@ -30,9 +30,9 @@ type Changes struct {
 // Compare returns the changes that turn the existing slices into the desired ones. An endpoint stays in its slice, so
 // that adding or removing a pod changes only one slice.
 //
-// Compare is deterministic: slices are processed by name and endpoints by address, and new names are numbered, so two
-// replicas with the same input write the same slices. Slices that have lost most of their endpoints are not merged,
-// because moving endpoints changes two objects without benefiting clients.
+// Compare is deterministic: slices are processed in name order and endpoints in address order, and new names are
+// numbered, so two replicas with the same input write the same slices. Slices that have lost most of their endpoints
+// are not merged, because moving endpoints changes two objects without any benefit to clients.
 func Compare(
 	service *corev1.Service, wanted map[Group]Endpoints, existing []discoveryapi.EndpointSlice,
 ) (c Changes, err error) {
@@ -44,7 +44,7 @@ func Compare(
 	slices.SortFunc(existing, func(a, b discoveryapi.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	kept := make([][]discoveryapi.Endpoint, len(existing))
 	groups := make([]Group, len(existing))
-	for i := range existing { // first keep all remaining endpoints, then fill slices, so that none is added twice
+	for i := range existing { // keep all remaining endpoints before filling slices, so that none is added twice
 		if groups[i], err = groupOf(&existing[i]); err != nil {
 			return c, err
 		}
@@ -77,8 +77,8 @@ func Compare(
 	return c, nil
 }
 
-// groupOf returns the group of an existing slice. Ports are compared as text. The API server does not distinguish
-// missing ports from an empty list, so they are normalized here.
+// groupOf returns the group that an existing slice belongs to. Ports are compared as text. Missing ports and an empty
+// list are normalized here, because the API server does not distinguish between them.
 func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	ports := slice.Ports
 	if ports == nil {
@@ -91,8 +91,8 @@ func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	return Group{Family: slice.AddressType, Ports: string(text)}, nil
 }
 
-// keep moves the endpoints that are in a slice from rest to the result. If an address is in two slices, for example
-// after a conflict, it therefore stays in the first one.
+// keep moves the endpoints that are already in a slice from rest to the result. Therefore, an address that is in two
+// slices, for example after a conflict, stays in the first one.
 func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
 	var kept []discoveryapi.Endpoint
 	for i := range slice.Endpoints {
@@ -119,9 +119,9 @@ func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endp
 	return endpoints
 }
 
-// with returns a slice with the given endpoints; nil if the slice needs no change. Labels and owners are replaced
-// entirely, because the slice belongs to the controller (KEP-752, managed-by), and the garbage collector removes it
-// together with its Service. The headless label makes kube-proxy ignore slices for Services without a cluster IP.
+// with returns a slice with the given endpoints, or nil if no change is needed. All labels and owners are replaced,
+// because the slice belongs to the controller (KEP-752, managed-by), and the garbage collector removes it together with
+// its Service. The headless label makes kube-proxy ignore slices for Services without a cluster IP.
 func with(
 	service *corev1.Service, old *discoveryapi.EndpointSlice, endpoints []discoveryapi.Endpoint,
 ) *discoveryapi.EndpointSlice {
@@ -140,8 +140,8 @@ func with(
 	return slice
 }
 
-// freeName returns the name for an additional slice. The name is numbered rather than random, so that creating a slice
-// that already exists but is not in the cache yet causes a conflict.
+// freeName returns a name for an additional slice. Names are numbered rather than random, so that creating a slice that
+// already exists but is not in the cache yet causes a conflict.
 func freeName(service *corev1.Service, names map[string]bool) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-dra-network-%d", service.Name, i); !names[name] {

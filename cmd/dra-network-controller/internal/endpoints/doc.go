@@ -3,8 +3,8 @@
 //
 // The rule of this package: [Wanted] and [Compare] are pure and compute a Service's slices; [Reconciler] writes them.
 // The annotation is on the Service itself, and only pods in the Service's namespace become endpoints, so the annotation
-// cannot direct traffic elsewhere. Objects that Kubernetes itself writes for a Service are not touched: a Service with
-// a selector gets no slices from this package.
+// cannot redirect other traffic. Objects that Kubernetes itself writes for a Service are not touched: this package does
+// not create slices for a Service with a selector.
 //
 // Kubernetes cannot do this: its controllers take a pod's addresses from status.podIPs, which contains the addresses of
 // eth0.

@@ -60,7 +60,7 @@ func newCluster(t *testing.T, changes ...string) *cluster {
 	return c
 }
 
-// cached is a client whose reads return Services and pods as the cache stores them.
+// cached is a client that returns Services and pods in the form in which the cache stores them.
 type cached struct{ client.Client }
 
 func (c cached) Get(
@@ -98,7 +98,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// pod creates a ready pod with a claim that has addresses from the topology storage.
+// pod creates a ready pod whose claim has addresses from the topology "storage".
 func (c *cluster) pod(name string, change func(*corev1.Pod, *resourceapi.ResourceClaim), addresses ...string) {
 	c.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
@@ -231,7 +231,7 @@ func TestEndpointsOfClaims(t *testing.T) {
 		"+terminating host", want[1])
 }
 
-// TestManyEndpoints: removing or adding a pod changes one slice.
+// TestManyEndpoints: removing or adding a pod changes only one slice.
 func TestManyEndpoints(t *testing.T) {
 	c := newCluster(t)
 	address := func(i int) string { return fmt.Sprintf("10.60.%d.%d/16", i/200, i%200+1) }
@@ -289,7 +289,7 @@ func TestServicesThatGetNone(t *testing.T) {
 }
 
 // TestPortsOfSidecars: a port has the same number as in Kubernetes, even if the pod comes from the cache. Containers
-// take precedence over sidecars, and init containers that terminate are ignored.
+// take precedence over sidecars, and init containers that run to completion are ignored.
 func TestPortsOfSidecars(t *testing.T) {
 	container := func(port int32, policy *corev1.ContainerRestartPolicy) corev1.Container {
 		return corev1.Container{RestartPolicy: policy, Ports: []corev1.ContainerPort{{Name: "metrics",
@@ -321,8 +321,8 @@ func TestPortsOfSidecars(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTaken: while a foreign slice exists, it causes only one event for the author. A slice of our own that
-// is not yet in the cache causes none.
+// TestNameThatIsTaken: a foreign slice causes only one event for the author for as long as it exists. One of our own
+// slices that is not in the cache yet causes no event.
 func TestNameThatIsTaken(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")
@@ -358,7 +358,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestTakenNameKeepsNoOther: slices whose names are available are created regardless of the order.
+// TestTakenNameKeepsNoOther: slices with available names are created, no matter in which order the names are tried.
 func TestTakenNameKeepsNoOther(t *testing.T) {
 	for taken, want := range map[string]string{
 		"db-dra-network-0": "db-dra-network-1 IPv6 metrics=9090 sql=5432: fd00::2 a +ready +serving",
@@ -378,7 +378,7 @@ func TestTakenNameKeepsNoOther(t *testing.T) {
 	}
 }
 
-// staleSlices is a cache that does not contain any slices yet.
+// staleSlices is a client whose cache does not contain any slices yet.
 type staleSlices struct{ client.Client }
 
 func (s staleSlices) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -388,7 +388,7 @@ func (s staleSlices) List(ctx context.Context, list client.ObjectList, options .
 	return s.Client.List(ctx, list, options...)
 }
 
-// TestOneAddressOfTwoPods: the endpoint belongs to the ready pod, regardless of the order of the pods.
+// TestOneAddressOfTwoPods: the endpoint refers to the ready pod, regardless of the order of the pods.
 func TestOneAddressOfTwoPods(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} { // the API server lists them by name
 		c := newCluster(t)
@@ -423,8 +423,8 @@ func TestAnnotationRemoved(t *testing.T) {
 	c.expect()
 }
 
-// TestObjectsConcernFewServices: in a namespace with many Services, a change to a pod or claim only triggers the
-// reconciliation of Services whose endpoints the change may affect.
+// TestObjectsConcernFewServices: in a namespace with many Services, a change to a pod or claim only triggers
+// reconciliation of the Services whose endpoints it may affect.
 func TestObjectsConcernFewServices(t *testing.T) {
 	c := newCluster(t)
 	for name, changes := range map[string][]string{

@@ -24,16 +24,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 )
 
-// later is the retry delay if a foreign slice has the name of a desired slice. The cache contains only the controller's
-// slices, so deleting the foreign slice does not trigger a reconciliation.
+// later is the retry delay if a foreign slice has the same name as a desired slice. The cache contains only the
+// controller's slices, so deleting the foreign slice does not trigger a reconciliation.
 const later = time.Minute
 
-// maxEvent is the maximum size of a problem in an event, in bytes. The API server rejects longer notes, and a problem
-// may quote a long annotation.
+// maxEvent is the maximum size, in bytes, of a problem's text in an event. The API server rejects longer notes, and a
+// problem may quote a long annotation.
 const maxEvent = 1000
 
-// Reconciler maintains the EndpointSlices of every annotated Service. All fields are required. A process must use a
-// single Reconciler, because the field told prevents repeated events.
+// Reconciler maintains the EndpointSlices for every annotated Service. All exported fields are required. A process must
+// use a single Reconciler, because the reconciler remembers which problems it has already reported in events.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -48,8 +48,8 @@ type Reconciler struct {
 }
 
 // SetupWithManager registers the reconciler. A Service is reconciled when it changes, or when its pods, claims or
-// slices change. Pods and claims change far more often than Services, so their handler first selects the affected
-// Services.
+// slices change. Pods and claims change far more often than Services, so the handler for them first selects the
+// affected Services.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	ofObject := handler.EnqueueRequestsFromMapFunc(r.ofObject)
 	return ctrl.NewControllerManagedBy(manager).
@@ -62,9 +62,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // ofObject returns requests for the annotated Services in an object's namespace whose endpoints the object may affect:
-// for a pod, the Services that select it; for a claim, the Services with the topology of one of its devices. For an
-// update, ofObject is also called with the old object. A handler cannot return an error, but reading from a synced
-// cache does not fail.
+// for a pod, the Services that select it; for a claim, the Services that use the topology of one of its devices. For an
+// update, ofObject is also called with the old object. An event handler cannot return an error, but reading from a
+// synced cache does not fail.
 func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
 	concerns := concerns(object)
 	if concerns == nil {
@@ -87,7 +87,7 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// concerns returns a filter for the queries whose result an object may affect; nil if the object cannot affect any.
+// concerns returns a filter that selects the queries whose result an object may affect, or nil if there cannot be any.
 func concerns(object client.Object) func(*Query) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -106,7 +106,7 @@ func concerns(object client.Object) func(*Query) bool {
 }
 
 // Reconcile implements reconcile.Reconciler. It is called for every Service in the cluster. A Service without the
-// annotation has no slices and no query, so it only costs two reads from the cache.
+// annotation has neither slices nor a query, so it only costs two reads from the cache.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
@@ -167,8 +167,8 @@ func (r *Reconciler) wanted(ctx context.Context, service *corev1.Service, query 
 }
 
 // carryOut applies the changes. Updates and deletions come first, so that terminated pods are removed from the
-// endpoints immediately. Even if a foreign slice has the name of a desired slice, the other slices are still created. A
-// returned foreignSliceError has one line for each such name and contains no other errors.
+// endpoints immediately. Even if a foreign slice has the same name as a desired slice, the other slices are still
+// created. A returned foreignSliceError has one line for each such name and does not include any other errors.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {
 		if err := r.Client.Update(ctx, &changes.Update[i]); err != nil {
@@ -192,8 +192,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	return taken
 }
 
-// foreignSliceError reports that another owner's slice has the name of a desired slice. The error is shown to the
-// author of the Service.
+// foreignSliceError means that another owner's slice has the same name as a desired slice. The error is shown to the
+// Service's author.
 type foreignSliceError struct{ name string }
 
 func (e *foreignSliceError) Error() string {
@@ -201,9 +201,9 @@ func (e *foreignSliceError) Error() string {
 		"manage; delete it, or rename the Service", e.name)
 }
 
-// create creates a slice. If a slice with this name exists, there are two cases. If the existing slice belongs to this
-// Service but is not in the cache yet, create returns AlreadyExists. If its labels differ, the cache will never contain
-// it, and create returns a foreignSliceError.
+// create creates a slice. If a slice with the same name already exists, there are two cases. If the existing slice
+// belongs to this Service and is just not in the cache yet, create returns AlreadyExists. If the labels differ, the
+// existing slice will never be in the cache, and create returns a foreignSliceError.
 func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSlice) error {
 	err := r.Client.Create(ctx, slice)
 	if !apierrors.IsAlreadyExists(err) {

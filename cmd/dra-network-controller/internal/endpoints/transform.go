@@ -7,22 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits on the cached size of a pod or Service. Users control the number and size of these objects.
+// Limits on the size of a pod or Service in the cache. Users control the number and size of these objects.
 const (
 	// maxText is the maximum size in bytes of all labels on a pod together, and of an annotation on a Service.
 	maxText = 4096
-	// maxPorts is the maximum number of ports in a Service and in a pod, because an EndpointSlice has at most 100 ports
-	// (discovery/v1, EndpointSlice.ports).
+	// maxPorts is the maximum number of ports in a Service and in a pod, because an EndpointSlice can have at most 100
+	// ports (discovery/v1, EndpointSlice.ports).
 	maxPorts = 100
 	// maxClaims is the maximum number of claims in a pod.
 	maxClaims = 256
 )
 
-// tooLong replaces an annotation with more than maxText bytes. This text is not a valid selector, so the Service gets
-// an event.
+// tooLong replaces an annotation of more than maxText bytes. It is not a valid selector, so an event is emitted for the
+// Service.
 const tooLong = "(longer than 4096 bytes)"
 
-// TransformService reduces a Service to the fields that its endpoints depend on, before the cache stores it. A Service
+// TransformService reduces a Service to the fields that determine its endpoints, before the cache stores it. A Service
 // without the annotation is reduced to its identity.
 func TransformService(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
@@ -53,8 +53,8 @@ func TransformService(object any) (any, error) {
 
 // TransformPod reduces a pod to the fields that endpoints depend on, before the cache stores it. A pod that has no
 // claims or exceeds one of the limits is reduced to its identity and gets no endpoints. Containers are reduced to their
-// ports, in order, because the first port with a given name takes precedence. Of the init containers, only sidecars are
-// kept.
+// ports, in order, because the first port with a given name takes precedence. The only init containers that are kept
+// are sidecars.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

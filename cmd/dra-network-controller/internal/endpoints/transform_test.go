@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hostile returns object metadata with roughly as much data as the API server accepts.
+// hostile returns object metadata of roughly the maximum size that the API server accepts.
 func hostile(name string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", Labels: map[string]string{},
 		Annotations:   map[string]string{"example.com/large": strings.Repeat("x", 250<<10)},
@@ -20,7 +20,7 @@ func hostile(name string) metav1.ObjectMeta {
 	return meta
 }
 
-// The cache only stores a bounded part of an object, regardless of what its user has written.
+// The cache stores only a limited part of each object, regardless of what users have written.
 func TestHostileObjectsStaySmall(t *testing.T) {
 	const limit = 32 << 10 // bytes per object, as protobuf
 	plain := &corev1.Service{ObjectMeta: hostile("plain")}
@@ -61,7 +61,7 @@ func TestHostileObjectsStaySmall(t *testing.T) {
 	}
 }
 
-// If a Service has too many ports, the reason is reported to its author.
+// If a Service has too many ports, this is reported to its author.
 func TestServiceWithTooManyPorts(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		AnnotationTopology: "t", AnnotationSelector: "app=db"}}}

@@ -22,10 +22,10 @@ import (
 
 // Annotations on a Service.
 const (
-	// AnnotationTopology names a NetworkTopology, or one of its root steps as topology/step. The Service's endpoints
-	// are the addresses of interfaces that are created from the devices of that topology or step.
+	// AnnotationTopology names a NetworkTopology, or one of its root steps in the form topology/step. The Service's
+	// endpoints are the addresses of the interfaces created from devices for that topology or step.
 	AnnotationTopology = "networking.dra.io/endpoints-topology"
-	// AnnotationSelector selects the pods by labels, in the syntax of kubectl's --selector.
+	// AnnotationSelector selects the pods by label, in the syntax of kubectl's --selector flag.
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
 )
 
@@ -35,8 +35,8 @@ type Query struct {
 	Pods           labels.Selector
 }
 
-// ParseQuery parses a Service's annotations. It returns nil if the Service has none of them. An error is shown to the
-// Service's author.
+// ParseQuery parses a Service's annotations. It returns nil if the Service does not have any of them. Errors are shown
+// to the Service's author.
 func ParseQuery(service *corev1.Service) (*Query, error) {
 	topology, asked := service.Annotations[AnnotationTopology]
 	switch {
@@ -68,20 +68,21 @@ func ParseQuery(service *corev1.Service) (*Query, error) {
 	return query, nil
 }
 
-// Group contains the properties that all endpoints in a slice share. A slice has one address type and one list of ports
-// for all of its endpoints (KEP-752), so pods whose named ports have different numbers need separate slices.
+// Group contains the properties that all endpoints in a slice have in common. A slice has one address type and one list
+// of ports for all of its endpoints (KEP-752), so pods in which the same port name refers to different numbers need
+// separate slices.
 type Group struct {
 	Family discoveryapi.AddressType
-	// Ports are the sorted ports of the slice as JSON.
+	// Ports contains the slice's sorted ports as JSON.
 	Ports string
 }
 
-// Endpoints are the endpoints in a group, by address.
+// Endpoints maps addresses to the endpoints in a group.
 type Endpoints map[string]discoveryapi.Endpoint
 
-// add adds an endpoint. Two pods can have the same address, for example a terminated pod that still exists and a pod
-// that the address has since been assigned to. The ready pod takes precedence; otherwise, the pod whose name sorts
-// first does, so that the result does not depend on the order of the pods.
+// add adds an endpoint. Two pods can have the same address, for example a terminated pod that still exists and a newer
+// pod that was assigned the address. A ready pod takes precedence; if both or neither are ready, the pod whose name
+// sorts first does, so that the result does not depend on the order of the pods.
 func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	address := endpoint.Addresses[0]
 	if other, taken := e[address]; taken {
@@ -93,9 +94,9 @@ func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	e[address] = endpoint
 }
 
-// Wanted returns the endpoints that a Service should have. pods are the pods in its namespace, and claims are the
-// claims in its namespace, by name. Terminated pods are omitted immediately, since their addresses may be reassigned
-// while the pod object still exists.
+// Wanted returns the endpoints that a Service should have. pods lists the pods in its namespace, and claims maps the
+// names of the claims in its namespace to the claims. Terminated pods are omitted immediately, since their addresses
+// may be reassigned while the pod object still exists.
 func Wanted(
 	service *corev1.Service, query *Query, pods []corev1.Pod, claims map[string]*resourceapi.ResourceClaim,
 ) (map[Group]Endpoints, error) {
@@ -128,8 +129,8 @@ func Wanted(
 
 // addressesOf returns the addresses of a claim's devices in a pod, according to the claim's status. It returns none for
 // a claim that several pods share, because the status does not show which pod an address belongs to. The UID is
-// compared because a pod that was recreated with the same name, such as a pod in a StatefulSet, may find a claim that
-// is still reserved for the old pod.
+// compared because when a pod is recreated with the same name, as in a StatefulSet, the claim may still be reserved for
+// the old pod.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
@@ -163,8 +164,8 @@ func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Devic
 	return found
 }
 
-// reachable returns the addresses that the API server accepts in endpoints. This excludes addresses that are only valid
-// on one node. The status contains addresses with their prefix length (KEP-4817).
+// reachable returns the addresses that the API server accepts in endpoints, which excludes addresses that are only
+// valid on one node. The status contains addresses with a prefix length (KEP-4817).
 func reachable(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -181,8 +182,8 @@ func reachable(texts []string) []netip.Addr {
 	return found
 }
 
-// endpoint returns a pod's endpoint, with the same conditions that Kubernetes sets: a pod that is being deleted is not
-// ready, but keeps serving while its readiness probe succeeds.
+// endpoint returns a pod's endpoint, with the same conditions that Kubernetes would set: a pod that is being deleted is
+// not ready, but it is serving as long as its readiness probe succeeds.
 func endpoint(service *corev1.Service, pod *corev1.Pod, address netip.Addr) discoveryapi.Endpoint {
 	serving := isReady(pod) || service.Spec.PublishNotReadyAddresses
 	terminating := pod.DeletionTimestamp != nil
@@ -205,7 +206,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// portsOf returns a Service's sorted ports for a pod. Like Kubernetes, it omits a named target port that the pod does
+// portsOf returns a Service's sorted ports for a pod. Like Kubernetes, it omits named target ports that the pod does
 // not have.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPort {
 	ports := []discoveryapi.EndpointPort{}
@@ -226,8 +227,8 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPo
 	return ports
 }
 
-// namedPort returns the number of a named port; 0 if no container has it. Like Kubernetes, it checks containers first,
-// and then sidecars (KEP-753).
+// namedPort returns the number of a named port, or 0 if no container has it. Like Kubernetes, it checks containers
+// first, and then sidecars (KEP-753).
 func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	for i, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for j := range containers {
@@ -244,7 +245,7 @@ func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	return 0
 }
 
-// isSidecar reports whether an init container runs for the entire lifetime of the pod.
+// isSidecar reports whether an init container runs for the pod's entire lifetime.
 func isSidecar(container *corev1.Container) bool {
 	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// ifName is the attribute that all entries for a device share.
+// ifName is the attribute that is the same in all entries for a device.
 const ifName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/ifName"
 
-// Offers contains the number of devices that are published because of a policy.
+// Offers is the number of devices published under a policy.
 type Offers struct {
-	// Devices is the number of devices. A device with several entries counts once.
+	// Devices is the number of devices. A device with several entries is counted once.
 	Devices int32
 	// Nodes is the number of nodes that have at least one of these devices.
 	Nodes int32
 }
 
-// Transform reduces a ResourceSlice to the fields that Count reads. In a large cluster, slices account for most of the
+// Transform reduces a ResourceSlice to the fields that Count uses. In a large cluster, slices account for most of the
 // cached data, and most changes to slices affect other fields.
 func Transform(object any) (any, error) {
 	slice, ok := object.(*resourceapi.ResourceSlice)
@@ -52,11 +52,11 @@ func Transform(object any) (any, error) {
 	return slice, nil
 }
 
-// Count returns the offers for each policy, by name, and the number of devices that do not name their policy. A device
-// does not name its policy if the driver predates the attribute, the device already has the maximum number of
-// attributes, or the policy's name is too long for an attribute. Count ignores devices with a taint and no policy: a
-// claim still holds them, but no policy exposes them any longer. Count also ignores devices without a CNI plugin. No
-// DeviceClass selects them, because their node has none of the policy's plugins.
+// Count returns the offers for each policy, keyed by policy name, and the number of devices that do not name their
+// policy. A device does not name its policy if the driver predates the attribute, the device already has the maximum
+// number of attributes, or the policy's name is too long for an attribute. Count ignores devices with a taint and no
+// policy: a claim still holds them, but they are no longer exposed by any policy. Count also ignores devices without a
+// CNI plugin. No DeviceClass selects them, because none of the policy's plugins are installed on their node.
 func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, unnamed int) {
 	published = slices.SortedFunc(slices.Values(published), func(a, b *resourceapi.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), cmp.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name),
@@ -66,7 +66,7 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 	lastNode := map[string]string{}
 	type entry struct{ policy, device string }
 	var newest *resourceapi.ResourceSlice // a slice from the pool's newest generation; older ones are outdated
-	var seen map[entry]bool               // entries seen in the pool, which has all entries for its devices
+	var seen map[entry]bool               // entries seen in the pool, which contains all entries for its devices
 	for _, slice := range published {
 		if newest == nil || nodeOf(newest) != nodeOf(slice) || newest.Spec.Pool.Name != slice.Spec.Pool.Name {
 			newest, seen = slice, map[entry]bool{}
@@ -98,7 +98,7 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 
 func nodeOf(slice *resourceapi.ResourceSlice) string { return ptr.Deref(slice.Spec.NodeName, "") }
 
-// hasPlugin reports whether a device is published with a CNI plugin, either in a list or as one attribute per plugin.
+// hasPlugin reports whether a device is published with any CNI plugin, either in a list or as one attribute per plugin.
 func hasPlugin(d *resourceapi.Device) bool {
 	_, listed := d.Attributes[policy.SupportedCNIs]
 	for name := range d.Attributes {

@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// gather is the time during which changes to slices are collected, and thus the minimum time between two counts.
-	// While many nodes are starting, a policy's status changes once during this time instead of once per node.
+	// gather is how long changes to slices are collected, and thus the minimum time between two counts. While many
+	// nodes are starting, a policy's status changes only once in this time instead of once per node.
 	gather = 5 * time.Second
-	// again is the interval between counts if nothing changes. This restores counts that were dropped because the CRD
-	// was older than the controller: replacing the CRD does not cause an event.
+	// again is the interval between counts if nothing changes. A recount restores counts that were dropped because the
+	// CRD was older than the controller, since replacing the CRD does not cause an event.
 	again = 10 * time.Minute
 )
 
@@ -43,14 +43,14 @@ const (
 	ReasonOffered = "Offered"
 	// ReasonNoDevices means that no device is published for the policy.
 	ReasonNoDevices = "NoDevices"
-	// ReasonNotAccepted means that the policy offers nothing because it is not accepted.
+	// ReasonNotAccepted means that no devices are offered because the policy is not accepted.
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonNotNamed means that no device names the policy, but some devices do not name any policy.
 	ReasonNotNamed = "PoliciesNotNamed"
 )
 
-// Counter maintains the number of offered devices in the status of every DeviceExposurePolicy. Each reconciliation
-// updates the counts for all policies. All fields are required.
+// Counter keeps the number of offered devices in the status of every DeviceExposurePolicy up to date. Each
+// reconciliation updates the counts for all policies. All fields are required.
 type Counter struct {
 	// Client reads through a cache and writes to the API server. The cache contains the driver's slices, reduced by
 	// Transform.
@@ -119,8 +119,8 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 }
 
 // Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name
-// their policy. If nothing has changed, the result equals the current status. A policy that hides devices has no
-// counts, because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
+// their policy. If nothing has changed, the result is the current status. A policy that hides devices has no counts,
+// because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
 // misspelled: devices are published for such a plugin, but no topology uses them.
 func Status(
 	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
@@ -142,7 +142,7 @@ func Status(
 }
 
 // devicesOffered returns the condition for a policy. unnamed is the number of published devices that do not name a
-// policy. If there are any, a lack of devices that name this policy proves nothing.
+// policy. If there are any, the absence of devices that name this policy proves nothing.
 func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionDevicesOffered, ObservedGeneration: p.Generation,
 		Status: metav1.ConditionFalse}
@@ -167,7 +167,7 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 		"shows its effect on each node")
 }
 
-// Accepted returns the condition for a policy, with its problems or with its effect and remarks.
+// Accepted returns the condition for a policy, with the policy's problems or with its effect and remarks.
 func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 	summary := "the policy exposes the devices that it selects"
 	if p.Spec.Action == v1alpha1.ActionExclude {

@@ -42,7 +42,7 @@ func publishedSlice(pool string, generation int64, devices ...string) *resourcea
 				"dra.networking/mtu":    {IntValue: ptr.To[int64](1500)},
 			}}
 		switch {
-		case strings.HasPrefix(name, "bare"): // from a node without the policy's plugins
+		case strings.HasPrefix(name, "bare"): // on a node without the policy's plugins
 		case strings.HasPrefix(name, "eth0"):
 			d.Attributes["dra.networking/supportedCNIs"] = resourceapi.DeviceAttribute{StringValue: ptr.To(",macvlan,")}
 		default:
@@ -98,7 +98,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// Transform does not always receive an object: if an object was deleted, only its name may be known.
+// Transform does not always receive an object: if an object was deleted, possibly only its name is known.
 func TestTransformOfSomethingElse(t *testing.T) {
 	if got, err := exposure.Transform("name"); got != "name" || err != nil {
 		t.Errorf("got %v, %v", got, err)
@@ -139,7 +139,7 @@ func (c *offersCluster) count() string {
 	c.writes = 0
 	counter := &exposure.Counter{Client: c.api}
 	result, err := counter.Reconcile(c.t.Context(), reconcile.Request{})
-	if err != nil || result.RequeueAfter < time.Minute { // it checks again after some time, in case a CRD was too old
+	if err != nil || result.RequeueAfter < time.Minute { // it counts again after some time, in case the CRD was too old
 		c.t.Fatal(result, err)
 	}
 	var p v1alpha1.DeviceExposurePolicy
@@ -221,8 +221,8 @@ func TestDevicesOffered(t *testing.T) {
 	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
-// If a policy has changed since it was read, the count is repeated soon afterward, and the other policies are still
-// written.
+// If a policy has changed since it was read, the count is repeated soon afterward, and the status of the other policies
+// is still written.
 func TestCountAgainAfterAConflict(t *testing.T) {
 	const exposes = `{action: expose, selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov}]}}`
 	first, second := newPolicy(t, 1, exposes), newPolicy(t, 1, exposes)
@@ -257,8 +257,8 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-// A plugin whose name resembles a known one is reported while the policy names it, even if devices are published for
-// it. A custom plugin with a different name is not reported. A plugin that gets a schema is not reported either.
+// A plugin whose name resembles a known one is reported as long as a policy names it, even if devices are published for
+// it. A custom plugin with a distinct name is not reported, nor is a plugin for which a schema is created.
 func TestMisspeltPlugins(t *testing.T) {
 	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},

@@ -47,8 +47,8 @@ func TestReconcile(t *testing.T) {
 	states := []struct {
 		name, spec     string // no spec: unchanged
 		status, reason string
-		message        []string // its required parts
-		writes         int      // so far
+		message        []string // the parts that it must contain
+		writes         int      // total so far
 	}{
 		{"valid", "", "True", "Valid", []string{"the policy hides the devices that it selects"}, 1},
 		{"nothing changed", "", "True", "Valid", []string{"the policy hides the devices that it selects"}, 1},

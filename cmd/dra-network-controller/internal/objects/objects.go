@@ -1,8 +1,8 @@
-// Package objects contains code that the reconcilers share: requests, and writes that may conflict with other
+// Package objects contains code shared by the reconcilers: requests, and writes that may conflict with those of other
 // processes.
 //
-// The rule of this package: it does not depend on any kind. If a write finds a different version of an object than the
-// one that was read, this is not a failure: the reconciliation starts over from the current state.
+// The rule of this package: it does not depend on any kind. If an object has changed between being read and being
+// written, this is not a failure: the reconciliation starts over from the current state.
 package objects
 
 import (
@@ -28,8 +28,8 @@ const Soon = 200 * time.Millisecond
 // the meantime.
 func IsOutdated(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// Result returns the result of a reconciliation: a retry if the cache was outdated, otherwise the error, or the time of
-// the next reconciliation (0 for none).
+// Result returns the result of a reconciliation: a retry if the cache was outdated; otherwise the error, if any, or the
+// time until the next reconciliation (0 for none).
 func Result(again time.Duration, err error) (reconcile.Result, error) {
 	switch {
 	case IsOutdated(err):
@@ -40,8 +40,8 @@ func Result(again time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// WriteStatus writes the status in changed unless it equals the status in old, because each write wakes up every
-// watcher. It returns nil if the object no longer exists.
+// WriteStatus writes the status in changed unless it equals the status in old, because every write wakes up all
+// watchers. It returns nil if the object no longer exists.
 func WriteStatus(ctx context.Context, api client.Client, kind string, old, changed client.Object) error {
 	if equality.Semantic.DeepEqual(old, changed) {
 		return nil
@@ -52,8 +52,8 @@ func WriteStatus(ctx context.Context, api client.Client, kind string, old, chang
 	return nil
 }
 
-// Delete deletes exactly the version of an object that was inspected, not a new object with the same name. It returns
-// nil if the object no longer exists.
+// Delete deletes an object only if it is exactly the version that was inspected, and never a new object with the same
+// name. It returns nil if the object no longer exists.
 func Delete(ctx context.Context, api client.Client, kind string, object client.Object) error {
 	exactly := client.Preconditions{UID: ptr.To(object.GetUID()), ResourceVersion: ptr.To(object.GetResourceVersion())}
 	if err := api.Delete(ctx, object, exactly); client.IgnoreNotFound(err) != nil {
@@ -71,8 +71,8 @@ func Requests(names []string) []reconcile.Request {
 	return requests
 }
 
-// Later returns a handler that calls names immediately for every change, with gone set for a deletion. It delays
-// reconciling the returned names, so that several changes cause a single reconciliation.
+// Later returns a handler that calls names immediately for every change, with gone set for deletions. The handler
+// delays the reconciliation of the returned names, so that several changes cause a single reconciliation.
 func Later(
 	delay time.Duration, names func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {
