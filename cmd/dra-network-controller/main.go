@@ -49,7 +49,7 @@ type options struct {
 	webhook              webhookOptions
 }
 
-// main runs the command until the first signal. SetupSignalHandler exits the process on the second signal.
+// main runs the command until the first signal. On a second signal, SetupSignalHandler exits the process.
 func main() {
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "dra-network-controller:", err)
@@ -102,7 +102,8 @@ Services. One instance, the leader, does this for the whole cluster; all instanc
 	flags.BoolVar(&o.serviceEndpoints, "service-endpoints", false,
 		"write EndpointSlices for Services with the annotation "+endpoints.AnnotationTopology+
 			"; caches a few fields of every pod in memory")
-	// Only klog's verbosity flag is added: its other flags configure log files, which a container does not have.
+	// Of klog's flags, only the one for verbosity is added: the others configure log files, which are not used in a
+	// container.
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -142,7 +143,7 @@ func run(c *cobra.Command, o *options) error {
 		reconcilers = append(reconcilers, &endpoints.Reconciler{Client: manager.GetClient(),
 			Live: manager.GetAPIReader(), Events: manager.GetEventRecorder("dra-network-controller")})
 	}
-	// Controllers start after their caches are synced, in Start.
+	// Start starts the controllers after their caches have been synced.
 	for _, reconciler := range reconcilers {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("cannot set up a controller: %w", err)
@@ -151,7 +152,8 @@ func run(c *cobra.Command, o *options) error {
 	return manager.Start(c.Context())
 }
 
-// kubeconfig loads the configuration as kubectl does: from the file, $KUBECONFIG, or the pod's service account.
+// kubeconfig loads the configuration in the same way as kubectl: from the file, $KUBECONFIG, or the pod's service
+// account.
 func kubeconfig(path string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -159,16 +161,17 @@ func kubeconfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The controllers have only a handful of requests in flight, and the API server has its own flow control. With the
-	// client's default limit of 20 requests per second, hundreds of topologies would wait for minutes.
+	// The controllers never have more than a handful of requests in flight, and the API server has its own flow
+	// control. With the client's default limit of 20 requests per second, hundreds of topologies would have to wait for
+	// minutes.
 	config.QPS = -1
 	return config, nil
 }
 
 // newManager creates the manager and restricts its cache: objects are stripped before they are stored, and only
 // EndpointSlices that this controller manages are listed. Otherwise, memory usage would grow with the size of every
-// object that users create. The informers stream their first list object by object (WatchList), so the complete list is
-// never in memory.
+// object that users create. The informers stream the initial list object by object (WatchList), so the complete list is
+// never held in memory.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
@@ -218,8 +221,8 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// elapsed returns a function that returns the time since elapsed was called. It reads the monotonic clock, which is not
-// affected by clock changes (package time).
+// elapsed returns a function that returns the time since elapsed was called. The function reads the monotonic clock,
+// which is not affected when the wall clock is adjusted (see package time).
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }

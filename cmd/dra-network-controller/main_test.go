@@ -16,13 +16,13 @@ func TestFlags(t *testing.T) {
 		"kubeconfig":                "",
 		"leader-elect":              "false",
 		"leader-elect-namespace":    "",
-		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless requested
+		"health-probe-bind-address": "127.0.0.1:9682", // never listen on all addresses unless requested
 		"metrics-bind-address":      "0",
 		"list-attributes":           "false",
 		"service-endpoints":         "false",
 		"webhook-bind-address":      "127.0.0.1:9684",
 		"webhook-cert-dir":          "",
-		// This is off by default, because the objects that it needs are part of deploy/.
+		// This is off by default, because the objects that it requires are only installed by the manifests in deploy/.
 		"webhook-certificate-secret":   "",
 		"webhook-certificate-validity": "2160h0m0s",
 		"webhook-configuration":        "dra-network-controller",

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/webhook"
 )
 
-// webhookOptions configures whether the webhook is served and where its certificate comes from: either a directory that
-// the user manages or a Secret that the controller manages.
+// webhookOptions configures whether the webhook is served and where its certificate comes from: either a directory
+// managed by the user or a Secret managed by the controller.
 type webhookOptions struct {
 	address       string
 	certDir       string
@@ -66,9 +66,10 @@ func (o *webhookOptions) validate() error {
 	return nil
 }
 
-// serve adds the webhook to the manager in all replicas, because API servers may call any of them. If the controller
-// manages the certificate, readiness waits for the first read of the Secret, but not for a certificate: the leader
-// creates the certificate, and a rollout may wait for this replica to become ready before that happens.
+// serve adds the webhook to the manager in all replicas, because API servers may connect to any of them. If the
+// controller manages the certificate, the replica becomes ready after it has read the Secret once, even if there is no
+// certificate yet: the leader creates the certificate, and a rollout may wait for this replica to become ready before
+// that happens.
 func (o *webhookOptions) serve(m ctrl.Manager) error {
 	server := webhook.Options{Address: o.address, CertDir: o.certDir}
 	var runnables []manager.Runnable
@@ -97,8 +98,8 @@ func (o *webhookOptions) serve(m ctrl.Manager) error {
 	return nil
 }
 
-// ownCertificate returns the source and the keeper for the certificate that the controller manages. Both read the
-// Secret from the API server, because a cache would need permission to list all Secrets.
+// ownCertificate returns the source and the keeper for the controller-managed certificate. Both read the Secret from
+// the API server, because a cache would require permission to list all Secrets.
 func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *certificate.Keeper) {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	secret := types.NamespacedName{Namespace: namespace, Name: name}

@@ -27,7 +27,7 @@ import (
 )
 
 // main runs the command. The first signal cancels the context. The driver then waits for running plugins, closes its
-// gates, and exits. The kubelet kills the driver after the pod's grace period.
+// gates, and exits. If that takes longer than the pod's grace period, the kubelet kills the driver.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -74,7 +74,7 @@ all at the same paths as on the host.`,
 	return cmd
 }
 
-// settings returns all flags with their values, for the log.
+// settings returns all flags and their values, for the log.
 func settings(flags *pflag.FlagSet) []string {
 	var all []string
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -85,15 +85,15 @@ func settings(flags *pflag.FlagSet) []string {
 	return all
 }
 
-// inProcess returns the CNI plugins from dra-network-cni that do not need a separate process. Only this function refers
-// to specific plugins; the engine uses program paths and this interface.
+// inProcess returns the CNI plugins in dra-network-cni that do not need a separate process. No other function refers to
+// specific plugins; the engine only uses program paths and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess(), deviceonly.Name: deviceonly.InProcess{}}
 }
 
-// addFlags adds the flags for the fields in the driver's configuration. The defaults are the paths used by a stock
-// kubelet and containerd. The DaemonSet mounts these paths unchanged, so one value is valid both in the container and
-// on the host.
+// addFlags adds the flags for the driver's configuration. The defaults are the paths used by a stock kubelet and
+// containerd. The DaemonSet mounts these paths unchanged, so the same value is valid both in the container and on the
+// host.
 func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
 	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking",
@@ -132,8 +132,8 @@ const (
 	verbosityHelp  = "log level: 0 only problems, 2 actions, 4 reasons, 6 every call"
 )
 
-// replayCommand returns the command "publish", for testing schedulers and policies without the hardware. The command
-// only publishes devices; it does not register with the kubelet or the container runtime.
+// replayCommand returns the command "publish", which makes it possible to test schedulers and policies without the
+// hardware. The command only publishes devices; it does not register with the kubelet or the container runtime.
 func replayCommand() *cobra.Command {
 	config := plugin.ReplayConfig{}
 	var kubeconfig string
@@ -181,7 +181,7 @@ one of these devices never starts, because nothing is attached.
 // logging returns a context with a logger that writes text to stderr.
 func logging(ctx context.Context, verbosity int) context.Context {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
-	klog.SetLogger(logger) // for libraries that do not take a context
+	klog.SetLogger(logger) // for libraries that do not accept a context
 	return klog.NewContext(ctx, logger)
 }
 
@@ -201,11 +201,12 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 }
 
 // restConfig returns the client configuration for the API server; an empty path selects the pod's service account. The
-// rate limit exceeds client-go's default of 5 requests per second, because package kubeletplugin reads every claim
-// before the claim is prepared, and pods that start together would otherwise wait for each other.
+// rate limit is higher than client-go's default of 5 requests per second, because package kubeletplugin reads every
+// claim before it is prepared, and pods that start together would otherwise have to wait for each other.
 //
-// Built-in objects are requested as protobuf, as Kubernetes' own components do. The API server encodes each object once
-// for all watchers; JSON would require encoding the pod and the claim again when a pod starts.
+// Built-in objects are requested as protobuf, as in Kubernetes' own components. The API server encodes each object once
+// for all watchers; if the driver used JSON, pods and claims would have to be encoded a second time whenever a pod
+// starts.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The driver requests protobuf first, and accepts JSON, which the API server uses for custom resources.
+// The driver prefers protobuf, but also accepts JSON, which the API server uses for custom resources.
 func TestProtobufIsAskedFor(t *testing.T) {
 	var accepted string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,22 +19,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are the actions that give a topology the desired classes, and the classes that stand in the way. Lists are
-// sorted by name.
+// Changes are the actions that give a topology its desired classes, and the existing classes that conflict with them.
+// Lists are sorted by name.
 type Changes struct {
-	// Create contains desired classes that do not exist.
+	// Create contains desired classes that do not exist yet.
 	Create []resourceapi.DeviceClass
-	// Repair contains desired classes that exist but differ.
+	// Repair contains desired classes that exist but have other values.
 	Repair []Repair
 	// Delete contains existing classes that belong to the topology but are not desired.
 	Delete []resourceapi.DeviceClass
-	// Taken contains existing classes that have the name of a desired class but belong to another owner.
+	// Taken contains existing classes that have the same name as a desired class but belong to another owner.
 	Taken []resourceapi.DeviceClass
-	// Named contains existing classes that have the extendedResourceName of a desired class. The desired class is
-	// created without this name; otherwise, Kubernetes would assign the resource to the newest class, and pods would
-	// get different devices.
+	// Named contains existing classes that have the same extendedResourceName as a desired class. The desired class is
+	// created without that name; otherwise, Kubernetes would map the resource to the newest class, and pods would get
+	// different devices.
 	Named []resourceapi.DeviceClass
-	// Ready contains the names of desired classes that exist as desired.
+	// Ready lists the desired classes that already exist with all desired values, by name.
 	Ready []string
 }
 
@@ -43,7 +43,7 @@ type Repair struct {
 	Found, Repaired resourceapi.DeviceClass
 }
 
-// Compare returns the changes that give the topology the desired classes. existing contains all classes in the cluster.
+// Compare returns the changes that give the topology its desired classes. existing contains all classes in the cluster.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, existing = sorted(wanted), sorted(existing)
@@ -80,9 +80,9 @@ func sorted(classes []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 		func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// withoutTakenNames returns the desired classes without the extended resources that other classes already have. It also
-// returns those other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without
-// this check, a new topology would take over the pods that request another topology's resource.
+// withoutTakenNames returns the desired classes without the extended resource names that other classes already have. It
+// also returns those other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004).
+// Without this check, a new topology would take over the pods that request another topology's resource.
 func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
@@ -102,10 +102,10 @@ func withoutTakenNames(
 	return free, holders
 }
 
-// holderOfName returns the class that already has the extended resource of a desired class; nil if the name is free. A
-// class that was not created for a topology always takes precedence. Among classes created for topologies, the one that
-// has the name takes precedence. If both have it, the older one does, so that concurrent reconciliations reach the same
-// result.
+// holderOfName returns the class that already has the desired class's extended resource name, or nil if the name is
+// free. A class that was not created for a topology always takes precedence. Among classes created for topologies, the
+// one that already has the name takes precedence. If both have it, the older one does, so that concurrent
+// reconciliations come to the same result.
 func holderOfName(
 	want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass, isOurs func(*resourceapi.DeviceClass) bool,
 ) *resourceapi.DeviceClass {
@@ -131,7 +131,7 @@ func holderOfName(
 	return nil
 }
 
-// isOlder compares the creation times of classes, which have a resolution of one second, and then their names.
+// isOlder compares two classes by creation time, which has a resolution of one second, and then by name.
 func isOlder(a, b *resourceapi.DeviceClass) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Name < b.Name
@@ -140,8 +140,8 @@ func isOlder(a, b *resourceapi.DeviceClass) bool {
 }
 
 // belongsTo reports whether a class was created for this topology, rather than for a deleted one with the same name.
-// Either the owner reference or the label is sufficient, so that a class that has lost one of them is repaired.
-// Deletion requires the owner reference, because users who copy a class also copy its label.
+// Either the owner reference or the label is sufficient, so that a class that has lost one of them is repaired. To
+// delete a class, the owner reference is required, because users who copy a class also copy its label.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID
@@ -150,7 +150,7 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 }
 
 // isAsWanted reports whether a class has all desired values. Labels and annotations from other managers are ignored.
-// The lists of selectors and configurations must be equal: an additional selector would hide devices, and an additional
+// The selectors and configurations must match exactly: an additional selector would hide devices, and an additional
 // configuration would change the attached interfaces.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 	for key, value := range want.Labels {
@@ -166,7 +166,8 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
 
-// repaired returns a class with all desired values. Labels, annotations and owners from other managers are kept.
+// repaired returns a copy of found with all desired values. Labels, annotations and owners from other managers are
+// kept.
 func repaired(found, want *resourceapi.DeviceClass) resourceapi.DeviceClass {
 	class := *found.DeepCopy()
 	for key, value := range want.Labels {
@@ -185,7 +186,7 @@ func repaired(found, want *resourceapi.DeviceClass) resourceapi.DeviceClass {
 	return class
 }
 
-// sameConfig compares the parameters as JSON values, because an API server may change the order of keys.
+// sameConfig compares the parameters as JSON values, because the API server may reorder keys.
 func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	if a.Opaque == nil || b.Opaque == nil {
 		return a.Opaque == b.Opaque
@@ -198,11 +199,11 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 }
 
 // Orphans returns the classes that were created for topologies with the given name, except those of the current
-// topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are being deleted and
-// are waiting for a finalizer are omitted.
+// topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are already being
+// deleted and are waiting for a finalizer are omitted.
 //
-// The UID determines ownership: a topology that was deleted and recreated with the same name does not own the classes
-// of its predecessor, although labels and names match.
+// Ownership is determined by UID: a topology that was deleted and recreated with the same name does not own its
+// predecessor's classes, even though labels and names match.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {
@@ -214,8 +215,8 @@ func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []r
 	return sorted(orphans)
 }
 
-// topologyOf returns the reference to the topology that a class was created for; nil if there is none. It accepts all
-// served versions, so that controllers from different releases recognize each other's classes.
+// topologyOf returns the owner reference to the topology that a class was created for, or nil if there is none. It
+// accepts all served versions, so that controllers from different releases recognize each other's classes.
 func topologyOf(class metav1.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(class)
 	if owner == nil || owner.Kind != deviceclasses.OwnerKind || !v1alpha1.IsServed(owner.APIVersion) {
@@ -225,9 +226,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies to reconcile when a class changes: the topologies that own, owned or
-// need the class, and those that need its name or its extended resource. The prefix finds classes without an owner that
-// have the name of a desired class. concerned may return unaffected topologies; a reconciliation without changes does
-// not send any requests.
+// need the class, and those that need its name or its extended resource. Matching by name prefix finds classes that
+// have no owner but have the same name as a desired class. concerned may return unaffected topologies; a reconciliation
+// without changes does not send any requests.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// classesOf returns the classes of a topology whose steps all attach interfaces.
+// classesOf returns the classes for a topology in which every step attaches an interface.
 func classesOf(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	return deviceclasses.Of(topology, func(string) bool { return true }, listAttributes)
 }
@@ -22,7 +22,7 @@ func classesOf(topology *v1alpha1.NetworkTopology, listAttributes bool) []resour
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
 	topology.Spec.Description = "two functions, bonded"
-	// Each test changes vf0, an existing class that the topology also requests.
+	// Each test changes vf0, an existing class that is also one of the topology's desired classes.
 	tests := map[string]struct {
 		change func(class *resourceapi.DeviceClass)
 		gone   bool
@@ -133,7 +133,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// verb returns the change to the class with the given name.
+// verb returns what the changes do with the named class (create, repair, delete...), or "nothing".
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "delete": changes.Delete, "taken": changes.Taken,
@@ -203,8 +203,8 @@ func TestConcerned(t *testing.T) {
 }
 
 // If several classes have the same extended resource name, Kubernetes uses the newest one. Therefore, only one class
-// gets the name, regardless of which of two topologies is reconciled first. This prevents the name from being taken
-// from pods that already use it.
+// gets the name, regardless of which of two topologies is reconciled first. Otherwise, pods that already use the name
+// would suddenly get other devices.
 func TestOneClassHasAnExtendedResource(t *testing.T) {
 	const name = "example.com/vf"
 	topology := parse(t, netSteps)
@@ -227,7 +227,7 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 	tests := map[string]struct {
 		existing []resourceapi.DeviceClass
 		want     string // what happens to net-a
-		named    string // the class that has the name instead
+		named    string // the class that already has the name
 	}{
 		"free":  {nil, "create", ""},
 		"ours":  {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},

@@ -33,7 +33,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// FieldOwner is the field manager for the controller's changes to DeviceClasses.
+// FieldOwner is the name of the field manager for the controller's changes to DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
 // workers is the number of topologies that are reconciled concurrently. Most of the time is spent waiting for the API
@@ -47,7 +47,7 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// CheckSelector returns an error if the CEL expression of a root step is invalid.
+	// CheckSelector returns an error if a root step's CEL expression is invalid.
 	CheckSelector func(expression string) error
 	// Events records events for topologies.
 	Events events.EventRecorder
@@ -57,7 +57,7 @@ type Reconciler struct {
 
 // SetupWithManager registers the reconciler. A topology is reconciled when its spec or classes change; all topologies
 // are reconciled when a CNIPluginSchema or an AddressRange changes. Changes to classes are not filtered: a class that a
-// user edits or deletes must be repaired, and the reconciliation after our own write changes nothing.
+// user edits or deletes must be restored, and the reconciliation triggered by our own write does not change anything.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	affected := handler.EnqueueRequestsFromMapFunc(r.affected)
@@ -73,9 +73,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// It removes orphans first, because a class from an earlier topology with the same name would make create fail. A
-// deleted topology is left to the garbage collector. The status is written last and describes the result of the
-// changes.
+// It removes orphans first, because a class left over from an earlier topology with the same name would make creation
+// fail. The classes of a topology that is being deleted are left to the garbage collector. The status is written last
+// and describes the result of the changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	err := r.Client.Get(ctx, request.NamespacedName, topology)
@@ -104,16 +104,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
-	if !objects.IsOutdated(err) { // an outdated object is not a failure, so do not report it in the status
+	if !objects.IsOutdated(err) { // an outdated cache is not a failure, so do not report it in the status
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	return objects.Result(0, err)
 }
 
 // removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but for up
-// to 30 seconds after the CRD for NetworkTopologies is installed, it does not recognize the kind, and permanently
-// misses deletions during that time. removeOrphans reads the topology from the API server, because the caches for
-// topologies and classes are filled by separate watches, and the topology cache may lag behind.
+// to 30 seconds after the CRD for NetworkTopologies is installed, it does not recognize the kind, and it never
+// processes deletions that happen during that time. removeOrphans reads the topology from the API server, because the
+// caches for topologies and classes are filled by separate watches, and the topology cache may lag behind.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
@@ -128,9 +128,9 @@ func (r *Reconciler) removeOrphans(
 	return errors.Join(failures...)
 }
 
-// evaluate returns the problems in a topology. If the topology was accepted with the same spec, a violated plugin
-// contract is only a remark: contracts change with driver versions and with objects in the cluster, and such a change
-// must not remove the classes of a working topology.
+// evaluate returns the problems in a topology. If the topology has already been accepted with the same spec, a violated
+// plugin contract is only a remark: contracts change when the driver is upgraded or when objects in the cluster change,
+// and this must not remove the classes of a working topology.
 func (r *Reconciler) evaluate(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 ) (problems field.ErrorList, remarks []string) {
@@ -145,8 +145,8 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, judged...)
 }
 
-// wasAccepted reports whether the topology's current generation was accepted. A new generation is subject to all rules,
-// because an author who changes a topology can also fix it.
+// wasAccepted reports whether the topology's current generation has been accepted. A new generation is subject to all
+// rules, because an author who changes a topology can also fix it.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
@@ -154,7 +154,7 @@ func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 }
 
 // Schemas returns the built-in schemas and the schemas in the cluster, which take precedence. If a schema is invalid,
-// its parameters are dropped. Its other properties, such as the parameter that contains the device name, are kept:
+// its parameters are dropped. Its other properties, such as the parameter that takes the device name, are kept:
 // otherwise, a typo would remove the classes of every topology that uses the plugin.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
@@ -170,8 +170,8 @@ func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error
 	return cnichain.DefaultSchemas().With(schemas.Items...), nil
 }
 
-// Remarks returns remarks for the author of a valid topology: about its plugins and selectors, and about AddressRanges
-// that do not exist. The validity of a topology does not depend on AddressRanges, so a failure to list them is ignored.
+// Remarks returns remarks for the author of a valid topology: about its plugins and selectors, and about missing
+// AddressRanges. A topology's validity does not depend on AddressRanges, so a failure to list them is ignored.
 func Remarks(
 	ctx context.Context, reader client.Reader, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 ) []string {
@@ -202,14 +202,14 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 		outcome.Ready = append(outcome.Ready, class)
 	}
 	for i := range changes.Create {
-		// The API server guarantees that a class that belongs to another owner, or that a concurrent reconciliation has
-		// created, is not overwritten. If the class already exists, the cache simply does not contain it yet.
+		// Create never overwrites a class that belongs to another owner or was created by a concurrent reconciliation.
+		// If the class already exists, it is just not in the cache yet.
 		class := &changes.Create[i]
 		written("create", class.Name, r.Client.Create(ctx, class, client.FieldOwner(FieldOwner)))
 	}
 	for i := range changes.Repair {
-		// The patch contains only the differences and the resource version of the compared class, so a class that has
-		// changed in the meantime is compared again. Fields from other managers are kept.
+		// The patch contains only the differences and the resource version of the class that was compared, so if the
+		// class has changed in the meantime, it is compared again. Fields from other managers are kept.
 		class := &changes.Repair[i]
 		patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
 		err := r.Client.Patch(ctx, &class.Repaired, patch, client.FieldOwner(FieldOwner))
@@ -223,8 +223,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	return outcome
 }
 
-// explain wraps an error from the API server. An API server without list attributes rejects a class and names the
-// violated rule, but this does not reveal that a controller flag is the cause.
+// explain wraps an error from the API server. An API server that does not support list attributes rejects a class and
+// names the violated rule, but the error does not reveal that a controller flag is the cause.
 func (r *Reconciler) explain(verb, class string, err error) error {
 	if r.ListAttributes && apierrors.IsInvalid(err) {
 		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature gate "+
@@ -233,7 +233,7 @@ func (r *Reconciler) explain(verb, class string, err error) error {
 	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
 
-// writeStatus emits events after the write, so that a conflict does not cause duplicates.
+// writeStatus writes the status before it emits events, so that a conflict does not cause duplicate events.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
 ) error {
@@ -246,9 +246,9 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// affected returns requests for the topologies that a change may affect: for a class, the topologies that concerned
-// returns; for a CNIPluginSchema or AddressRange, all topologies. The queue merges identical requests. A watch handler
-// cannot return an error, but reading from a synced cache does not fail.
+// affected returns requests for the topologies that a change may affect: for a class, the topologies returned by
+// concerned; for a CNIPluginSchema or AddressRange, all topologies. The queue merges identical requests. An event
+// handler cannot return an error, but reading from a synced cache does not fail.
 func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reconcile.Request {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -266,14 +266,15 @@ func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reco
 	return objects.Requests(names)
 }
 
-// Validate returns the problems in a topology: in its structure, and in the expressions of its root steps, which
+// Validate returns the problems with a topology's structure and with the expressions in its root steps, which
 // checkSelector compiles. It returns breaches separately, because the topology may have been accepted earlier despite
 // them. Breaches are violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If
-// a topology has no problems, the API server accepts its classes, and the scheduler can evaluate them on any device.
+// a topology has no problems, the API server accepts its classes, and the scheduler can evaluate them for any device.
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
-	// The name becomes a label value on each class. Label values are limited to fewer characters than object names.
+	// The name becomes a label value on each class. The maximum length of a label value is shorter than that of an
+	// object name.
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems,
 			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
@@ -306,7 +307,7 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
+// judgeRoot checks those fields of a root step that its class is built from. The plugin's name becomes the name of a
 // device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
 // and a pod that uses the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {

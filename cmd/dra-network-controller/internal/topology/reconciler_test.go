@@ -30,8 +30,8 @@ type cluster struct {
 	t      *testing.T
 	api    client.Client
 	r      *Reconciler
-	writes []string // since the last check
-	refuse string   // creating a class with this name fails
+	writes []string // the writes since the last check
+	refuse string   // creating the class with this name fails
 	reason error    // with this error
 	events *events.FakeRecorder
 }
@@ -111,7 +111,7 @@ func (c *cluster) class(name string) *resourceapi.DeviceClass {
 	return class
 }
 
-// state reconciles, and returns the writes, the conditions and the classes in the cluster.
+// state runs a reconciliation, and returns the writes, the conditions and the classes in the cluster.
 func (c *cluster) state() string {
 	c.t.Helper()
 	c.writes = nil
@@ -196,7 +196,7 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 	}
 }
 
-// Only a topology with classes lists the parameters and plugins that kubectl get shows to claim authors.
+// The parameters and plugins that kubectl get shows to claim authors are only listed if the topology has classes.
 func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
@@ -265,8 +265,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 }
 
-// If another class already has an extended resource, the topology reports this, and the topology's class remains usable
-// by claims. That class gets the name once the name is free.
+// If another class already has the extended resource name, the topology's status reports this, and claims can still use
+// the topology's class. The topology's class gets the name as soon as it is free.
 func TestReconcileExtendedResources(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
 		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/vf")}}
@@ -300,7 +300,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	}
 }
 
-// If the description is removed from a topology, it is also removed from the classes, regardless of who set it there.
+// If the description is removed from a topology, it is also removed from the classes, no matter who set it there.
 func TestReconcileDescriptions(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	describe := func(text string) {
@@ -330,7 +330,7 @@ func TestReconcileDescriptions(t *testing.T) {
 	expect("patch net-a, patch net-b, status net", "")
 }
 
-// TestReconcileWithAStaleCache: the cache does not contain a class that a user has just created.
+// TestReconcileWithAStaleCache: a class that a user has just created is not in the cache yet.
 func TestReconcileWithAStaleCache(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
 	c := newCluster(t, parse(t, netSteps), foreign)
@@ -394,8 +394,8 @@ ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an a
 status: net-b; cluster: net-b`)
 }
 
-// TestReconcileHeedsSchemas: a schema in the cluster replaces the built-in one, which does not allow tuning as a root
-// step.
+// TestReconcileHeedsSchemas: a schema in the cluster replaces the built-in one, which does not allow the tuning plugin
+// in a root step.
 func TestReconcileHeedsSchemas(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: net}
@@ -417,8 +417,8 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	}
 }
 
-// TestRemarkComesLater: a warning in a plugin's schema appears in the status of all topologies that use the plugin,
-// including older ones, and disappears when the warning is removed from the schema.
+// TestRemarkComesLater: when a warning is added to a plugin's schema, it appears in the status of all topologies that
+// use the plugin, including existing ones, and disappears when it is removed from the schema.
 func TestRemarkComesLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
@@ -442,8 +442,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestContractsComeLater: if a schema becomes stricter after a topology was accepted, no classes are removed until the
-// topology is changed.
+// TestContractsComeLater: if a schema becomes stricter after a topology was accepted, the topology keeps its classes
+// until the topology itself is changed.
 func TestContractsComeLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
@@ -485,7 +485,7 @@ ClassesReady=True Ready @2: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestEventsOnlyOfChanges: an unchanged condition emits no event.
+// TestEventsOnlyOfChanges: no event is emitted for an unchanged condition.
 func TestEventsOnlyOfChanges(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	expect := func(state string, want ...string) {
@@ -519,8 +519,8 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	expect("free, in another generation")
 }
 
-// TestListAttributesOfAnAPIServerWithout: if the API server cannot compile classes, the error names the missing
-// feature.
+// TestListAttributesOfAnAPIServerWithout: if the API server cannot compile the classes' expressions, the error names
+// the missing feature.
 func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.r.ListAttributes = true
@@ -560,8 +560,8 @@ func TestReconcileOfATopologyThatGoes(t *testing.T) {
 	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
 }
 
-// TestClassesOfTopologiesThatAreGone: orphaned classes are deleted even if no other component does so, and a new
-// topology with the same name does not wait forever.
+// TestClassesOfTopologiesThatAreGone: orphaned classes are deleted even if no other component deletes them, so that a
+// new topology with the same name does not wait forever.
 func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"
@@ -607,7 +607,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestClassesThatAreHeld: an old class with a foreign finalizer is deleted once, and reported as an obstacle.
+// TestClassesThatAreHeld: an old class with a foreign finalizer is deleted only once, and is reported as an obstacle.
 func TestClassesThatAreHeld(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"

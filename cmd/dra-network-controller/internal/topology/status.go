@@ -20,10 +20,10 @@ const (
 	ReasonReady = "Ready"
 	// ReasonNotAccepted means that the topology is not accepted and therefore has no classes.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNameTaken means that another owner's class has the name of a desired class.
+	// ReasonNameTaken means that another owner's class has the same name as a desired class.
 	ReasonNameTaken = "NameTaken"
-	// ReasonExtendedResourceTaken means that another class has the name of one of the topology's extended resources.
-	// The topology's classes are created without that name.
+	// ReasonExtendedResourceTaken means that another class already has one of the topology's extended resource names.
+	// The topology's class is created without that name.
 	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
 	// ReasonFailed means that the API server rejected a change, which will be retried.
 	ReasonFailed = "Failed"
@@ -31,21 +31,21 @@ const (
 
 // Outcome is the result of changing a topology's classes.
 type Outcome struct {
-	// Ready contains the sorted names of the classes that exist as desired.
+	// Ready lists the sorted names of the classes that exist with all desired values.
 	Ready []string
-	// Taken contains, in sorted order, other owners' classes that have the name of a desired class.
+	// Taken contains, in sorted order, other owners' classes that have the same name as a desired class.
 	Taken []resourceapi.DeviceClass
-	// Named contains, in sorted order, other owners' classes that have the name of a desired extended resource.
+	// Named contains, in sorted order, other owners' classes that have one of the desired extended resource names.
 	Named []resourceapi.DeviceClass
 	// Err contains the errors from failed changes.
 	Err error
 }
 
-// Status returns a topology's status. If nothing has changed, the result equals the current status.
+// Status returns a topology's status. If nothing has changed, the result is the current status.
 //
 // It starts from the current status, so that SetStatusCondition keeps the times of unchanged conditions. At most one of
-// the two hints is added: if a topology is not accepted, there is no need for a second command that explains its
-// missing classes.
+// the two hints is added: if a topology is not accepted, a second command that explains the missing classes is not
+// needed.
 func Status(
 	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
 ) v1alpha1.NetworkTopologyStatus {
@@ -81,8 +81,8 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	return n
 }
 
-// classesReady returns the condition ClassesReady. The cases are ordered by severity: a failure may be the reason for a
-// missing class, whereas a taken resource name still leaves the classes usable.
+// classesReady returns the condition ClassesReady. The cases are ordered by severity: a failure may be the reason why a
+// class is missing, whereas the classes are still usable if a resource name is taken.
 func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,
@@ -121,8 +121,8 @@ func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	return "; a pod without a claim can request the extended resources: " + strings.Join(names, ", ")
 }
 
-// describeNamed lists the classes that already have the topology's extended resource names. If two classes have the
-// same extendedResourceName, the scheduler chooses one of them by age (KEP-5004), so the class that had the name first
+// describeNamed lists the classes that already have the topology's extended resource names. If two classes had the same
+// extendedResourceName, the scheduler would choose one of them by age (KEP-5004), so the class that had the name first
 // keeps it.
 func describeNamed(holders []resourceapi.DeviceClass) string {
 	var names []string

@@ -19,7 +19,8 @@ import (
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// topologyReader reads one topology, whose step allows the given parameters. If broken is true, reading fails.
+// topologyReader returns a reader for a single topology, whose step allows the given parameters. If broken is true,
+// reading fails.
 func topologyReader(t *testing.T, allows string, broken bool) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -50,7 +51,7 @@ func topologyReader(t *testing.T, allows string, broken bool) client.Reader {
 	}).Build()
 }
 
-// written returns a request for a claim with a MAC address, or for a template of such a claim.
+// written returns an admission request for a claim with a MAC address, or for a template for such a claim.
 func written(t *testing.T, kind, mac string) admission.Request {
 	t.Helper()
 	spec := `{devices: {requests: [{name: r, exactly: {deviceClassName: net-a}}], config: [{opaque: ` +

@@ -4,6 +4,6 @@
 // The rule of this package: the webhook is optional feedback. It uses the same functions as the conditions and the
 // nodes, rejects only what they reject, and allows everything that it cannot check. It must never block other objects.
 //
-// A request passes through limit.go, which bounds the resources that untrusted clients can consume, package admission,
-// which decodes it, and [Handler]. Claims are checked in claims.go.
+// A request passes through limit.go, which limits the resources that untrusted clients can consume; package admission,
+// which decodes the request; and [Handler]. Claims are checked in claims.go.
 package webhook

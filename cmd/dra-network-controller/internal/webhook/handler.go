@@ -35,8 +35,8 @@ type Handler struct {
 	live client.Reader
 }
 
-// NewHandler returns a handler. It reads objects from the cache (cluster), and NetworkTopologies from the API server
-// (live) before it rejects a claim.
+// NewHandler returns a handler that reads objects from the cache (cluster) and, before it rejects a claim,
+// NetworkTopologies from the API server (live).
 func NewHandler(cluster, live client.Reader) *Handler {
 	return &Handler{cluster: cluster, live: live}
 }
@@ -59,11 +59,11 @@ type assessment struct {
 	err      error
 }
 
-// Handle handles one request. An update that does not change the spec is allowed even if the object is invalid, so that
-// labels and finalizers can still be written to objects that predate a rule.
+// Handle handles a single request. An update that does not change the spec is allowed even if the object is invalid, so
+// that labels and finalizers can still be changed on objects that predate a rule.
 //
-// The order matters: unrelated operations come first, such as deletions, which have no new object; next are unknown
-// kinds from a newer or foreign webhook configuration, which are allowed with a warning; the check itself comes last.
+// The order matters: irrelevant operations, such as deletions, which have no new object, are handled first; next,
+// unknown kinds from a newer or foreign webhook configuration are allowed with a warning; the check itself comes last.
 // Handle is deterministic and has no side effects, so the API server may send a request twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
@@ -88,8 +88,9 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 }
 
 // checkOf returns the check for a kind, or nil if the kind is not supported. With the default configuration, the API
-// server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). If a
-// configuration lists other served versions, the webhook receives those versions, which have the same schema.
+// server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). If the
+// configuration lists other served versions, the webhook receives objects in those versions, which have the same
+// schema.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	version := schema.GroupVersionKind(kind).GroupVersion()
 	ours := topologyapi.IsServed(version.String())
@@ -108,7 +109,8 @@ func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []
 	return nil
 }
 
-// decoded returns a check that first decodes an object of type T. failed assesses an object that cannot be decoded.
+// decoded returns a check that first decodes the request into an object of type T. failed assesses an object that
+// cannot be decoded.
 func decoded[T any](
 	check func(context.Context, *T) assessment, failed func(error) assessment,
 ) func(context.Context, []byte) assessment {
@@ -130,8 +132,9 @@ func (h *Handler) checkPolicy(ctx context.Context, p *policyapi.DeviceExposurePo
 	return assessment{problems: problems, remarks: remarks}
 }
 
-// checkTopology also rejects violated plugin contracts. The controller tolerates them in a topology that was accepted
-// earlier (see Reconciler.evaluate in package topology), but here, an author is changing the spec and can fix it.
+// checkTopology also rejects violations of plugin contracts. The controller tolerates violations in a topology that was
+// accepted earlier (see Reconciler.evaluate in package topology), but here, an author is changing the spec and can fix
+// them.
 func (h *Handler) checkTopology(ctx context.Context, t *topologyapi.NetworkTopology) assessment {
 	schemas, err := topology.Schemas(ctx, h.cluster)
 	if err != nil {
@@ -145,8 +148,8 @@ func checkSchema(_ context.Context, s *topologyapi.CNIPluginSchema) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the assessment for an object that neither the webhook nor the driver can decode. The API server has
-// validated the object against the CRD, so the CRD must be newer or older than this binary.
+// unreadable is the assessment for an object that neither the webhook nor the driver can decode. Since the API server
+// has already validated the object against the CRD, the CRD must be newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
@@ -157,7 +160,7 @@ func unreadable(err error) assessment {
 func undecided(err error) assessment { return assessment{err: err} }
 
 // sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, because there
-// is nothing to compare. JSON is compared by value, because the API server may change the order of keys.
+// is nothing to compare. JSON is compared by value, because the API server may reorder keys.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`
@@ -167,8 +170,8 @@ func sameSpec(before, after []byte) bool {
 }
 
 // refused returns the response that the API server itself would return for an object that violates the CRD. kubectl
-// prints the object and each cause in Details on its own line; other clients print the message. Without Details,
-// kubectl would print only the message, with all problems on one line.
+// prints the object and then each cause in Details on a separate line; other clients print the message. Without
+// Details, kubectl would print only the message, with all problems on one line.
 func refused(kind, name string, problems field.ErrorList) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
@@ -177,8 +180,8 @@ func refused(kind, name string, problems field.ErrorList) admission.Response {
 	}}
 }
 
-// checkClaim checks a claim's parameters with the functions that nodes call when they prepare the claim. An error
-// during preparation comes too late: the claim is already allocated and blocks its devices until the pod is deleted.
+// checkClaim checks a claim's parameters with the functions that nodes use when they prepare the claim. An error during
+// preparation comes too late: by then, the claim has been allocated and blocks its devices until the pod is deleted.
 func (h *Handler) checkClaim(ctx context.Context, claim *resourceapi.ResourceClaim) assessment {
 	return h.checkClaimSpec(ctx, claim, field.NewPath("spec"))
 }
@@ -189,7 +192,7 @@ func (h *Handler) checkTemplate(ctx context.Context, template *resourceapi.Resou
 }
 
 // checkClaimSpec checks a claim against the cached topologies. Before it rejects the claim, it confirms the problem
-// with the API server, because the cache may lag behind a client that applies a topology and a claim together.
+// with the API server, because the cache may lag behind if a client applies a topology and a claim together.
 func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.ResourceClaim, path *field.Path) assessment {
 	var list topologyapi.NetworkTopologyList
 	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only

@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// newReader returns a reader for a cluster with one schema. If broken is true, reading fails.
+// newReader returns a reader for a cluster with a single schema. If broken is true, reading fails.
 func newReader(t *testing.T, broken bool) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -32,7 +32,7 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 		Spec: topologyapi.CNIPluginSchemaSpec{
 			CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
-	storage := &topologyapi.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "storage.example"}} // of a topology
+	storage := &topologyapi.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "storage.example"}} // used by a topology
 	objects := []client.Object{storage, schema}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
@@ -45,7 +45,7 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	}).Build()
 }
 
-// request returns an admission request for an object as JSON.
+// request returns an admission request for an object in JSON form.
 func request(kind string, operation admissionv1.Operation, object, old []byte) admission.Request {
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID:       "7",
@@ -89,7 +89,7 @@ func TestValidPoliciesPassWithWarnings(t *testing.T) {
 	}
 }
 
-// expectAllowed checks that an object is accepted with warnings that contain the remarks.
+// expectAllowed checks that an object is allowed and that the warnings contain the remarks.
 func expectAllowed(t *testing.T, response admission.Response, name string, remarks []string) {
 	t.Helper()
 	if !response.Allowed || len(response.Warnings) != len(remarks) {
@@ -225,7 +225,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// kubectl prints the details of a rejection: the object, and each problem on its own line.
+// kubectl prints the details of a rejection: the object, and each problem on a separate line.
 func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
 	asked := request("DeviceExposurePolicy", admissionv1.Create,
 		[]byte(`{"spec": {"priority": -1, "action": "exclude", "selector": {"cel": "device.x = 1"}}}`), nil)

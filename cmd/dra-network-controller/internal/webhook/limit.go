@@ -16,23 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Limits for all requests combined. Any client that can reach the port can send requests, because an API server does
-// not authenticate itself to webhooks with a client certificate.
+// Limits for all requests combined. Any client that can reach the port can send requests, because API servers do not
+// authenticate themselves to webhooks with a client certificate.
 const (
 	// maxBody is the maximum size of a request in bytes. A request contains both the new and the old object, including
 	// managed fields.
 	maxBody = 1 << 20
 	// maxDiscarded is the number of bytes beyond maxBody that are read and discarded.
 	maxDiscarded = 8 << 20
-	// maxRequests is the maximum number of requests in progress. Together with maxBody, it bounds memory usage.
+	// maxRequests is the maximum number of requests in progress. Together with maxBody, it limits memory usage.
 	maxRequests = 16
-	// requestLimit is the maximum duration of a request, including waiting. It matches the API server's timeout.
+	// requestLimit is the maximum duration of a request, including waiting time. It matches the API server's timeout.
 	requestLimit = 2 * time.Second
 )
 
 // limited forwards one request at a time, and rejects requests that are too large or have waited too long. A check
-// compiles CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. Waiting
-// requests keep their bodies in memory, so their number is also limited.
+// compiles CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. The bodies
+// of waiting requests are kept in memory, so the number of waiting requests is also limited.
 type limited struct {
 	next http.Handler
 	// requests counts the requests that are being read or checked, or that are waiting; slots counts only the request
@@ -63,7 +63,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case len(body) > maxBody:
-		// A client that is still writing when the connection is closed may not receive the response.
+		// If the connection is closed while the client is still writing, the client may not receive the response.
 		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
 		refuse(w, http.StatusRequestEntityTooLarge,
 			fmt.Errorf("cannot check the object: the request has more than %d bytes; make the object smaller", maxBody))
@@ -85,9 +85,9 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// refuse responds to a request that was not checked. The API server treats this as a webhook failure. With
-// failurePolicy Ignore, which the default configuration uses, the object is stored unchecked, and the condition
-// Accepted reports its problems.
+// refuse responds to a request that was not checked. The API server treats the response as a webhook failure. With
+// failurePolicy Ignore, as in the default configuration, the object is stored unchecked, and the condition Accepted
+// reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is an HTTP status code
 	w.Header().Set("Content-Type", "application/json")

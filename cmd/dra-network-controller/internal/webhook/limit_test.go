@@ -49,7 +49,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 			leave <- struct{}{}
 		}
 		synctest.Wait()
-		time.Sleep(requestLimit) // in the bubble's time
+		time.Sleep(requestLimit) // fake time, in the synctest bubble
 		synctest.Wait()
 		if len(codes) != 2*maxRequests-1 || judged != 3 {
 			t.Errorf("%d requests are answered and %d judged, want all but the one that is being judged, and 3",

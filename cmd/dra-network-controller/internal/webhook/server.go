@@ -15,19 +15,20 @@ import (
 // Path is the URL path for admission requests.
 const Path = "/validate"
 
-// Options configures the address of a server and its certificate, which comes from CertDir or GetCertificate.
+// Options configures a server's address and certificate. The certificate comes from CertDir or GetCertificate.
 type Options struct {
-	// Address is the listen address, for example 127.0.0.1:9684 or :9684.
+	// Address is the address to listen on, for example 127.0.0.1:9684 or :9684.
 	Address string
-	// CertDir is the directory with the certificate and its key, in tls.crt and tls.key. Replaced files are reloaded.
+	// CertDir is the directory that contains the certificate and its key, in tls.crt and tls.key. If the files are
+	// replaced, they are reloaded.
 	CertDir string
-	// GetCertificate is used for tls.Config if CertDir is empty.
+	// GetCertificate is used in the tls.Config if CertDir is empty.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 // NewServer returns a server that reads through cluster and live (see [NewHandler]). The server starts listening when
-// the manager starts it. The files in CertDir are checked here, because a server that fails later terminates the whole
-// manager.
+// the manager starts it. The files in CertDir are checked here, because a server that fails later would terminate the
+// whole manager.
 func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)
 	if err != nil {

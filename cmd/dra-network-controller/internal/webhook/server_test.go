@@ -26,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writeCertificate creates a certificate for 127.0.0.1, writes it and its key to the directory, and returns a pool that
-// trusts it.
+// writeCertificate creates a certificate for 127.0.0.1, writes the certificate and its key to the directory, and
+// returns a pool that trusts it.
 func writeCertificate(t *testing.T, dir string, serial int64) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -134,7 +134,7 @@ func TestServer(t *testing.T) {
 		"garbage":      {"application/json", []byte("\x00\xff{{{"), " 400 refused: "},
 		"nothing":      {"application/json", nil, " 400 refused: request body is empty"},
 		"another type": {"text/html", review(`{}`), " 400 refused: contentType=text/html"},
-		// The API server rejects a response without the UID of its request, so these responses do not matter.
+		// The API server rejects a response that does not include the request's UID, so these responses do not matter.
 		"no review": {"application/json", []byte(`{"apiVersion": "v1", "kind": "Pod"}`), " 200 allowed"},
 		"no request": {"application/json",
 			[]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
@@ -186,7 +186,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestServerTakesANewCertificate checks that a renewed certificate is used without a restart of the controller.
+// TestServerTakesANewCertificate checks that a renewed certificate is used without restarting the controller.
 func TestServerTakesANewCertificate(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
