@@ -1,5 +1,5 @@
-// Package deviceonly is a CNI plugin that attaches nothing. A step that uses it gives containers access to a device's
-// files, such as its RDMA device files, and leaves the device's interface, if any, on the host.
+// Package deviceonly is a CNI plugin that does not attach anything. A step that uses it gives containers access to a
+// device's files, such as its RDMA device files, but leaves the device's interface, if any, on the host.
 //
 // The rule of this package: a call changes nothing, so any call can be repeated or skipped.
 package deviceonly
@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Name is the plugin's type in a CNI configuration.
+// Name is the plugin type in CNI configurations.
 const Name = "device-only"
 
 // Main runs the plugin as a process: it reads the command from the environment and the configuration from standard
@@ -24,7 +24,7 @@ func Main() {
 		version.All, "CNI plugin "+Name+": attaches no interface")
 }
 
-// add prints a result without interfaces.
+// add prints a result that contains no interfaces.
 func add(args *skel.CmdArgs) error {
 	configured, err := (&version.ConfigDecoder{}).Decode(args.StdinData)
 	if err != nil {
@@ -33,7 +33,7 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(&types100.Result{}, configured)
 }
 
-// InProcess runs the plugin in the current process. See package netdev for the reasons.
+// InProcess runs the plugin in the current process. See package netdev for the rationale.
 type InProcess struct{}
 
 // Accepts reports whether Call supports a command.

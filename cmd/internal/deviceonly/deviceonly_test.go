@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain runs the plugin as a program if the test calls its own binary.
+// TestMain runs the plugin as a program when a test calls its own binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		Main()
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Both ways to run the plugin return a result without interfaces, in the version of the configuration.
+// Both ways of running the plugin return a result without interfaces, in the configuration's version.
 func TestResults(t *testing.T) {
 	for _, version := range []string{"0.3.1", "1.1.0"} {
 		config := `{"cniVersion": "` + version + `", "name": "n", "type": "device-only"}`
@@ -42,7 +42,7 @@ func TestResults(t *testing.T) {
 			if err := json.Unmarshal(output, &result); err != nil {
 				t.Fatalf("%s: %v: %s", name, err, output)
 			}
-			delete(result, "dns") // the library always prints it
+			delete(result, "dns") // always printed by the library
 			if diff := cmp.Diff(map[string]any{"cniVersion": version}, result); diff != "" {
 				t.Errorf("%s, %s (-want +got):\n%s", name, version, diff)
 			}

@@ -15,10 +15,10 @@ import (
 )
 
 // add moves the device into the pod, and returns the result in the configuration's CNI version. It has three phases: it
-// moves the link while holding the lock; it calls the IPAM plugin without the lock, because the plugin may wait for a
+// moves the link while holding the lock; it calls the IPAM plugin without the lock, because that plugin may wait for a
 // server; and it sets addresses and routes. If a step fails after the move, add immediately moves the link back:
-// according to the CNI specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in between
-// never calls it.
+// according to the CNI specification, the runtime calls DEL after a failed ADD, but it never does if it crashes in
+// between.
 func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -29,8 +29,8 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 		return nil, err
 	}
 	defer host.close()
-	// The result is built in the newest version that the library supports. [types100.Result.GetAsVersion] converts it
-	// at the end, so no other code depends on the configuration's CNI version.
+	// The result is built in the newest version that the library supports and is converted at the end
+	// ([types100.Result.GetAsVersion]), so no other code depends on the configuration's CNI version.
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}},
@@ -52,12 +52,13 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	return result.GetAsVersion(conf.CNIVersion)
 }
 
-// addLink moves the device into the pod, and returns the record for moving it back, or nil for a PCI function without a
-// link. If an earlier ADD for the same interface was killed and never followed by DEL, addLink undoes it first.
+// addLink moves the device into the pod, and returns the record that is needed to move it back, or nil for a PCI
+// function without a link. If an earlier ADD for the same interface was killed and not followed by DEL, addLink undoes
+// it first.
 //
-// The lock covers the search for the device, the record and the move: if two containers request the same device, the
+// The lock is held while the device is looked up, recorded and moved: if two containers request the same device, the
 // second must not find the link while the first is still writing its record. addLink sets the hardware address in
-// given; if that address is empty, CHECK and DEL expect no link.
+// given; if that address is empty, CHECK and DEL do not expect a link.
 func addLink(
 	ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface,
 ) (*record, error) {
@@ -70,9 +71,9 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// The specification forbids a second ADD without a DEL in between, but this happens if the caller was killed before
-	// it recorded its ADD. Only the first record contains the link's name on the host, so release the link before
-	// replacing that record.
+	// The specification forbids a second ADD without a DEL in between, but this can happen if the caller was killed
+	// before it recorded the first ADD. Only the first record contains the link's name on the host, so release the link
+	// before replacing that record.
 	if older != nil {
 		if err := older.release(host, args.Netns); err != nil {
 			return nil, err
@@ -88,8 +89,8 @@ func addLink(
 		return nil, err
 	}
 	defer pod.close()
-	// In a pod that uses the host network, the move would only rename a link on the host, and DEL could not distinguish
-	// that link from one that never left.
+	// If the pod uses the host network, the move would only rename a link on the host, and DEL could not distinguish
+	// that link from one that was never moved.
 	if pod.id() == host.id() {
 		return nil, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", "")
 	}
@@ -97,20 +98,20 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// After a failure, the link may be in either namespace; release finds it. The error from release comes second,
-	// because the other error is the cause.
+	// After a failure, the link may be in either namespace; release finds it. The error from moveIn comes first,
+	// because it is the cause.
 	if err := moveIn(host, pod, r); err != nil {
 		return nil, errors.Join(err, r.release(host, args.Netns))
 	}
 	return r, nil
 }
 
-// newRecord writes the record for a link before the link moves.
+// newRecord writes the record for a link before the link is moved.
 //
-// It chooses the link's index in the pod instead of leaving this to the kernel, so that the record contains the index
-// before the link moves: after a crash, the record still identifies the link, even if the application has renamed it.
-// The indexes in other records are reserved even while their links are not in the pod, because another ADD may be about
-// to move those links there.
+// It chooses the link's index in the pod instead of leaving the choice to the kernel, so that the record contains the
+// index before the link is moved: after a crash, the record still identifies the link, even if the application has
+// renamed it. The indexes in other records are reserved even if their links are not in the pod, because another ADD may
+// be about to move those links there.
 func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.Link) (*record, error) {
 	link, before := device.Attrs(), seen(device)
 	r := &record{
@@ -135,7 +136,7 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.
 	return r, r.write()
 }
 
-// moveIn moves the link into the pod and sets it up.
+// moveIn moves the link into the pod and brings it up.
 func moveIn(host, pod *namespace, r *record) error {
 	source := linkLocation{space: host, name: r.Name, index: r.HostIndex}
 	if err := move(source, linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}); err != nil {
@@ -145,7 +146,7 @@ func moveIn(host, pod *namespace, r *record) error {
 	if err != nil {
 		return fmt.Errorf("cannot find link %q in the pod: %w", r.IfName, err)
 	}
-	if now := seen(link); r.Index != link.Attrs().Index || *r.Seen != now { // an old kernel, or a virtual device
+	if now := seen(link); r.Index != link.Attrs().Index || *r.Seen != now { // on an old kernel, or for a virtual device
 		r.Index, r.Seen = link.Attrs().Index, &now
 		if err := r.write(); err != nil {
 			return err
@@ -158,8 +159,8 @@ func moveIn(host, pod *namespace, r *record) error {
 }
 
 // addAddresses calls the IPAM plugin and, if there is an interface, assigns the addresses to it. A result without
-// addresses is an error, because a configured IPAM plugin is expected to return some. After any error, the addresses
-// are released with the configuration that allocated them, since DEL may never be called.
+// addresses is an error, because an IPAM plugin that is configured is expected to return some. After any error, the
+// addresses are released with the configuration used to allocate them, since DEL may never be called.
 func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, hasLink bool) (*types100.Result, error) {
 	answer, err := ipam.ExecAdd(conf.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -173,8 +174,8 @@ func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, has
 		if len(addresses.IPs) == 0 {
 			return fmt.Errorf("IPAM plugin %s returned no address", conf.IPAM.Type)
 		}
-		// Index 0 is the pod's interface, which is the only one in the result. IPAM plugins do not set the index,
-		// because they do not handle interfaces.
+		// Index 0 refers to the pod's interface, the only one in the result. IPAM plugins do not set the index, because
+		// they do not deal with interfaces.
 		for _, address := range addresses.IPs {
 			address.Interface = types100.Int(0)
 		}

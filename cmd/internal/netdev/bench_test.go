@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// BenchmarkAttachments attaches a veth to a pod and detaches it, with the released form of this plugin and with
+// BenchmarkAttachments attaches a veth to a pod and detaches it, using this plugin as built for a release, and
 // host-device. An operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms
 // is the median for a process that only prints its versions.
 func BenchmarkAttachments(b *testing.B) {
@@ -57,7 +57,7 @@ func becomeMachine() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
 		return err
 	}
-	// All variants use the same path, since creating a namespace needs another thread, which is not measured.
+	// All variants use the same path, since creating a namespace requires another thread, which is not measured.
 	return os.MkdirAll("/run/netns", 0o750)
 }
 

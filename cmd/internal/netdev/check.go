@@ -11,8 +11,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// check compares the pod with the result of ADD. It does not take the lock: if the link moves concurrently, DEL is
-// running, and the runtime ignores the result of CHECK.
+// check compares the state of the pod with the result of ADD. It does not take the lock: if the link is moved
+// concurrently, DEL is running, and the runtime ignores the result of CHECK.
 func check(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -44,8 +44,8 @@ func check(args *skel.CmdArgs) error {
 }
 
 // checkLink compares the link with the result and with the record, if there is one. The hardware address alone does not
-// identify a link, because an application may give its own link the same name and address. The index does identify it;
-// see [record].
+// identify a link, because an application may create a link with the same name and address. The index does; see
+// [record].
 func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	pod, err := openNamespace(args.Netns)
 	if err != nil {
@@ -78,7 +78,7 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	return err
 }
 
-// status reports whether ADD could succeed. It does not check the device, which may be in a pod.
+// status returns an error if ADD cannot succeed. It does not check the device, which may be in a pod.
 func status(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // del moves the link back and then releases the addresses, which must not be reassigned while the link still has them.
-// It is not an error if a step has already been completed, or is impossible because the namespace no longer exists.
-// According to the specification, DEL should succeed even if resources are missing, and the runtime may repeat it. An
-// error would prevent the pod from terminating.
+// It is not an error if a step has already been completed, or cannot be performed because the namespace no longer
+// exists. According to the specification, DEL should succeed even if resources are missing, and the runtime may repeat
+// it. An error would prevent the pod from terminating.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -30,7 +30,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	defer host.close()
 	if err := delLink(ctx, host, conf, args); err != nil {
-		return err // the namespace may still use its addresses, even without a process; the runtime repeats DEL
+		return err // addresses may still be used in the namespace, even without a process; the runtime repeats DEL
 	}
 	if conf.IPAM.Type == "" {
 		return nil
@@ -38,8 +38,8 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return ipam.ExecDel(conf.IPAM.Type, args.StdinData)
 }
 
-// delLink reads the record without holding the lock. No other process writes the record for this attachment, because
-// runtimes do not call plugins concurrently for the same container.
+// delLink moves the link back to the host. It reads the record without holding the lock: no other process writes the
+// record for this attachment, because runtimes do not call plugins concurrently for the same container.
 func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err == nil && r == nil {
@@ -60,12 +60,12 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 	return r.release(host, netns)
 }
 
-// release moves a link to the host if the link is in the pod's namespace, whose path may have changed, and removes the
+// release moves a link to the host if it is still in the pod's namespace, whose path may have changed, and removes the
 // record.
 //
 // It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over from the record.
-// It tries two paths, since a runtime may call DEL with an empty CNI_NETNS, or may have mounted the namespace at
-// another path since ADD. A path can be reused, so the namespace must have the ID that is in the record.
+// It tries two paths, since the runtime may call DEL with an empty CNI_NETNS, or may have mounted the namespace at a
+// different path since ADD. Since paths can be reused, the namespace's ID must match the one in the record.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
 		if path == "" {
@@ -73,7 +73,7 @@ func (r *record) release(host *namespace, netns string) error {
 		}
 		pod, err := openNamespace(path)
 		if isGone(err) {
-			continue // hardware is then back on the host, and any other device no longer exists
+			continue // in that case, hardware is back on the host, and any other device no longer exists
 		}
 		if err != nil {
 			return err
@@ -92,13 +92,13 @@ func (r *record) release(host *namespace, netns string) error {
 	return r.remove()
 }
 
-// moveOut moves the link to the host if it is in the pod. It finds the link by its index, because an application may
-// rename the link and give the old name to another link. An application that has deleted or hidden the link may also
-// create another link with the same index; that link stays in the pod. moveOut removes alternative names that the
+// moveOut moves the link to the host if it is in the pod. It finds the link by index, because an application may have
+// renamed the link and given the old name to another link. An application that has deleted or hidden the link may also
+// have created another link with the same index; that link stays in the pod. moveOut removes alternative names that the
 // application has added, because they could collide with the link's name on the host or with other links there.
 //
-// The index on the host may be taken, for example by a link that came from another namespace with this index. The link
-// then gets a new index, and HostIndex is updated for restoreUp.
+// The link's index on the host may be taken, for example by a link that was moved from another namespace and kept its
+// index. In that case, the link gets a new index, and HostIndex is updated for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	link, err := pod.byIndex(r.Index)
 	if err != nil || link == nil {
@@ -109,7 +109,7 @@ func (r *record) moveOut(host, pod *namespace) error {
 	}
 	atHome, err := host.owner(r.Name)
 	if err != nil || atHome != nil && atHome.Attrs().Index == r.HostIndex {
-		return err // the link never left the host, and the application created another link with its index
+		return err // the link never left the host, and the application created a link with the same index
 	}
 	if err := r.removeAltNames(pod, link); err != nil {
 		return err
@@ -124,12 +124,12 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if link, err = host.links.LinkByName(r.Name); err != nil {
 		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
 	}
-	r.HostIndex = link.Attrs().Index // an old kernel chooses the index itself
+	r.HostIndex = link.Attrs().Index // old kernels choose the index themselves
 	return nil
 }
 
-// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists the
-// names that it did have.
+// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists
+// those that it did have.
 func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	if r.Seen == nil {
 		return nil
@@ -145,9 +145,9 @@ func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	return nil
 }
 
-// restoreUp sets the link up again if it was up before ADD, because the kernel closes a device that moves to another
-// namespace. Both the name and the index must match the record, so that an unrelated link that has taken the name is
-// not changed.
+// restoreUp brings the link up again if it was up before ADD, because the kernel closes a device when it is moved to
+// another namespace. Both the name and the index must match the record, so that an unrelated link that now has the name
+// is not changed.
 func (r *record) restoreUp(host *namespace) error {
 	if !r.Up {
 		return nil
@@ -163,12 +163,12 @@ func (r *record) restoreUp(host *namespace) error {
 }
 
 // recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD returned, if it still
-// matches. It returns nil if there is no such link.
+// matches. recordOfResult returns nil if there is no such link.
 //
-// The record directory is emptied at boot, and an administrator may also remove it. Without the record, only prevResult
-// describes the effect of ADD. If in doubt, recordOfResult returns nil: a hardware link returns to the host when its
-// namespace is destroyed, whereas moving an unrelated link to the host would remove it from the application. If the
-// configuration does not contain the link's name, the name on the host is a guess.
+// The record directory is emptied at boot, and an administrator may also remove it. Without the record, prevResult is
+// the only description of what ADD did. When in doubt, recordOfResult returns nil: a hardware link returns to the host
+// when its namespace is destroyed, whereas moving an unrelated link to the host would deprive the application of it. If
+// the configuration does not contain the link's name, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
 	given := interfaceOf(result, args.IfName)
@@ -192,7 +192,7 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 		return nil, nil
 	}
 	if now := seen(link); now.ParentDev == "" && now.Namespace < 0 {
-		return nil, nil // an application can create such a link
+		return nil, nil // an application could have created such a link
 	}
 	name := cmp.Or(c.linkName(), args.IfName)
 	if other, err := host.owner(name); err != nil || other != nil {
@@ -204,10 +204,10 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	}, nil
 }
 
-// collect implements the command GC from CNI 1.1: it releases the links in a network that do not belong to a valid
+// collect implements the GC command from CNI 1.1: it releases the links in a network that do not belong to a valid
 // attachment. It ignores attachments to other networks, because the runtime only lists the attachments to one network.
-// An unreadable record does not prevent other links from being released. A valid attachment may have no record, for
-// example a PCI function without a link.
+// An unreadable record does not prevent other links from being released. There may be no record for a valid attachment,
+// for example for a PCI function without a link.
 func collect(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -227,10 +227,10 @@ func collect(args *skel.CmdArgs) error {
 			continue
 		}
 		if err := releaseLocked(context.Background(), host, r, r.Netns); err != nil {
-			problems, valid = append(problems, err), append(valid, attachment) // keep its addresses, as in del
+			problems, valid = append(problems, err), append(valid, attachment) // keep the addresses, as in del
 		}
 	}
-	if conf.IPAM.Type != "" && err == nil { // with an unreadable record, the addresses in use are unknown
+	if conf.IPAM.Type != "" && err == nil { // if a record is unreadable, it is not known which addresses are in use
 		config, err := withValid(args.StdinData, valid)
 		if err == nil {
 			err = invoke.DelegateGC(context.Background(), conf.IPAM.Type, config, nil)
@@ -240,8 +240,8 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(problems...)
 }
 
-// withValid returns a GC configuration with the given valid attachments. Package libcni also writes the attachments
-// under a second name, from an earlier draft of the specification.
+// withValid returns the GC configuration with the given valid attachments. Package libcni also writes the attachments
+// under a second key, from an earlier draft of the specification.
 func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	list, err := json.Marshal(append([]types.GCAttachment{}, valid...)) // never null

@@ -14,16 +14,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sysfs is the directory that contains the devices, grouped by bus.
+// sysfs is the directory in which the kernel lists devices, grouped by bus.
 const sysfs = "/sys/bus"
 
 // userspaceDrivers returns the drivers that make a PCI function accessible to an application. A function that is bound
-// to one of them has no link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still calls
-// the IPAM plugin, because the application may need an address.
+// to one of these drivers has no link until it is bound to a kernel driver again, so there is nothing for ADD to move.
+// ADD still calls the IPAM plugin, because the application may need an address.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
-// findDevice returns the configured device's link; nil if the device is a PCI function with a userspace driver. If the
-// device is configured by its bus address, its link is looked up by index, because another process may rename the link
+// findDevice returns the configured device's link, or nil if the device is a PCI function with a userspace driver. If
+// the device is configured by bus address, its link is looked up by index, because another process may rename the link
 // after sysfs is read and before netlink is queried.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	dir, err := conf.folder()
@@ -52,7 +52,7 @@ func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	return link, nil
 }
 
-// linkName returns the required name of the link; "" if any name is accepted.
+// linkName returns the name that the link must have, or "" if any name is accepted.
 func (c *config) linkName() string {
 	if c.RuntimeConfig.DeviceID != "" {
 		return ""
@@ -60,9 +60,9 @@ func (c *config) linkName() string {
 	return c.Device
 }
 
-// folder returns the device's directory in sysfs; "" if the device is looked up by link name. runtimeConfig.deviceID
-// takes precedence: it is the device that a device plugin has allocated, whereas the rest of the configuration is the
-// same for every pod in the network.
+// folder returns the device's directory in sysfs, or "" if the device is looked up by link name. runtimeConfig.deviceID
+// takes precedence: it identifies the device that a device plugin has allocated, whereas the rest of the configuration
+// is the same for all pods on the network.
 func (c *config) folder() (string, error) {
 	if id := c.RuntimeConfig.DeviceID; id != "" {
 		for _, bus := range []string{"pci", "auxiliary"} {
@@ -90,8 +90,8 @@ func (c *config) folder() (string, error) {
 }
 
 // deviceFolder returns a device's directory in sysfs. Its error matches [fs.ErrNotExist] if the device does not exist.
-// Names with a slash or a leading dot are rejected before they reach the file system, because the configuration may
-// come from a pod annotation.
+// Names with a slash or a leading dot are rejected before they are used as paths, because the configuration may come
+// from a pod annotation.
 func deviceFolder(bus, name string) (string, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name),
@@ -102,11 +102,11 @@ func deviceFolder(bus, name string) (string, error) {
 	return dir, err
 }
 
-// linkIndexBelow returns the index of a device's link. A name is required for a device with several links, such as a
-// NIC with representors.
+// linkIndexBelow returns the index of a device's link. If the device has several links, as with a NIC that has
+// representors, the name is required.
 //
-// sysfs shows the links in the network namespace in which it was mounted. A link that was moved to a pod is not listed;
-// this is how a device that is already in use is detected.
+// sysfs shows the links in the network namespace in which it was mounted. It does not list a link that was moved to a
+// pod; this is how linkIndexBelow detects that a device is already in use.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
 	// The link of a virtio NIC is below the device on the virtio bus. That device is a child of the PCI function.

@@ -26,7 +26,7 @@ import (
 // inProcessVariable makes the test binary act as a driver that runs the plugin in its own process.
 const inProcessVariable = "NETDEV_IN_PROCESS"
 
-// driver runs the command from the environment as the driver would, and prints the plugin's output.
+// driver runs the command from the environment in the same way as the driver, and prints the plugin's output.
 func driver() int {
 	stdin, err := io.ReadAll(os.Stdin)
 	var output executor.CallOutput
@@ -84,7 +84,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// veth creates a link on the host with all properties that must be preserved.
+// veth creates a link on the host, with all the properties that must be preserved.
 func (b *bench) veth(name string, index int) {
 	b.Helper()
 	mac := net.HardwareAddr{2, 0, 0, byte(index >> 8), byte(index), 1} //nolint:gosec // small
@@ -136,7 +136,7 @@ func (b *bench) expectLinks(space *namespace, want ...string) {
 	}
 }
 
-// clean checks that the host has the given links, that the pod has none, and that no record is left.
+// clean checks that the given links are on the host, that there are no links in the pod, and that no record is left.
 func (b *bench) clean(host []string) {
 	b.Helper()
 	b.expectLinks(b.host, host...)
@@ -150,7 +150,7 @@ func (b *bench) clean(host []string) {
 type order struct {
 	command, ifName, netns, version, config string
 	previous                                []byte
-	// plugins is the directory of the IPAM plugins; empty for the reference plugins.
+	// plugins is the directory that contains the IPAM plugins, or empty to use the reference plugins.
 	plugins string
 }
 
@@ -199,7 +199,7 @@ func (b *bench) del(ifName, config string) {
 	b.must(err)
 }
 
-// fails checks that a call fails with an error that contains all of the given texts.
+// fails checks that a call fails with an error that contains all of the given strings.
 func (b *bench) fails(o order, texts ...string) {
 	b.Helper()
 	_, err := b.call(o)

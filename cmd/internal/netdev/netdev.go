@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Name is the plugin's type in a CNI configuration.
+// Name is the plugin type in CNI configurations.
 const Name = "netdev"
 
 // Main runs the plugin as a process: it reads the command from the environment and the configuration from standard
@@ -20,8 +20,8 @@ func Main() {
 	skel.PluginMainFuncs(functions(), versions(), "CNI plugin "+Name+": moves a network device of the host into a pod")
 }
 
-// versions returns the supported CNI versions. Version 0.2.0 is not supported because its results contain no
-// interfaces, so DEL without a record could not identify the link from prevResult.
+// versions returns the supported CNI versions. Version 0.2.0 is not supported because results in that version contain
+// no interfaces, so without a record, DEL could not identify the link from prevResult.
 func versions() version.PluginInfo { return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0") }
 
 func functions() skel.CNIFuncs {
@@ -38,30 +38,30 @@ func functions() skel.CNIFuncs {
 	}
 }
 
-// InProcess runs the plugin in the current process, which saves the time to start a separate one. It does the same as
-// [Main], in the same order and with the same files, so DEL can undo a call after a crash at any point. It is safe for
-// concurrent use. See docs/adr/0030-netdev-in-process.md for the reasons and measurements.
+// InProcess runs the plugin in the current process, which saves the time needed to start a separate one. It performs
+// the same steps as [Main], in the same order and with the same files, so DEL can undo a call after a crash at any
+// point. It is safe for concurrent use. See docs/adr/0030-netdev-in-process.md for the rationale and measurements.
 type InProcess struct {
 	// slot serializes moves; callers that wait for it can time out. The file lock also serializes moves, but waiting
-	// for the lock requires polling, whereas slot is handed over immediately; a move takes 15 ms.
+	// for that lock requires polling, whereas slot is handed over immediately; a move takes 15 ms.
 	slot chan struct{}
 }
 
 // NewInProcess returns an InProcess. It does no I/O.
 func NewInProcess() *InProcess { return &InProcess{slot: make(chan struct{}, 1)} }
 
-// Accepts reports whether Call supports a command with a configuration. Configurations with an IPAM plugin require a
-// separate process: an IPAM plugin inherits the environment of its caller, and a context must be able to kill it.
-// CHECK, STATUS and GC are rare, so saving a few milliseconds is not worth a second implementation.
+// Accepts reports whether Call supports a command for a given configuration. Configurations with an IPAM plugin require
+// a separate process: an IPAM plugin inherits its caller's environment, and it must be possible to kill it through a
+// context. CHECK, STATUS and GC are rare, so saving a few milliseconds would not justify a second implementation.
 func (*InProcess) Accepts(command string, stdin []byte) bool {
 	conf, err := readConfig(stdin)
 	return err == nil && conf.IPAM.Type == "" && (command == "ADD" || command == "DEL")
 }
 
 // Call executes ADD or DEL. It returns the output that the process would print; its errors are of type *types.Error. If
-// ctx is done before the link's move begins, Call stops; a move that has begun is completed, since the kernel does not
-// interrupt it. Call checks the version in the same way as package skel, so that a configuration is rejected with the
-// same error either way.
+// ctx is done before the move of the link has started, Call stops; a move that has started is completed, since the
+// kernel does not interrupt it. Call checks the version in the same way as package skel, so that an invalid
+// configuration results in the same error either way.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
 	if err == nil {

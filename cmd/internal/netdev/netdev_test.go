@@ -21,8 +21,8 @@ import (
 
 const up0 = `"device": "up0"`
 
-// A link moves into the pod and returns to the host with the same properties, including its index, and no record is
-// left. This holds for every CNI version.
+// In every CNI version, a link is moved into the pod and returned to the host with the same properties, including its
+// index, and no record is left.
 func TestMovesAndReturns(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -31,7 +31,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.veth("up0", 4001)
 	before := b.links(b.host)
 	for i, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.3.1", "1.1.0"} {
-		b.inProcess = i > 3 // a driver does not support CHECK, so CHECK runs as a process
+		b.inProcess = i > 3 // the driver does not run CHECK in process, so CHECK runs as a separate process
 		o := order{ifName: "net1", netns: b.pod, version: version, config: up0}
 		o.command = "ADD"
 		added, err := b.call(o)
@@ -61,7 +61,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.must(func() error { _, err := b.call(order{command: "STATUS", config: up0}); return err }())
 }
 
-// A link that was down on the host is also down when it returns.
+// A link that was down on the host is down again when it returns.
 func TestReturnsDown(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -77,7 +77,7 @@ func TestReturnsDown(t *testing.T) {
 	b.clean(before)
 }
 
-// If a required name is taken, neither the link with that name nor the device is changed.
+// If the requested name is taken, neither the link that has the name nor the device is changed.
 func TestTakenNames(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -122,8 +122,8 @@ func TestTakenNames(t *testing.T) {
 	b.clean(before)
 }
 
-// Multus sets deviceID and pciBusID to the allocated device, even if that device is a link that is not on a bus. This
-// device replaces the one in the network's configuration.
+// Multus sets deviceID and pciBusID to the allocated device, even if that device is a link that is not on a bus. The
+// allocated device overrides the one in the network's configuration.
 func TestDeviceOfMultus(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -140,7 +140,7 @@ func TestDeviceOfMultus(t *testing.T) {
 	b.clean(before)
 }
 
-// Two links are moved. On the host, each link has the name that the other link gets in the pod.
+// Two links swap names when they are moved: each link's name in the pod is the other link's name on the host.
 func TestNamesAreSwapped(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -170,7 +170,8 @@ func TestNamesAreSwapped(t *testing.T) {
 	}
 }
 
-// If two pods request the same link, one pod gets it, and the other pod's failure does not remove the link.
+// If two pods request the same link, one pod gets it, and the other pod's failure does not take the link from the first
+// pod.
 func TestOneGetsTheLink(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -200,7 +201,7 @@ func TestOneGetsTheLink(t *testing.T) {
 	}
 }
 
-// The moved link itself returns to the host, even if an application has renamed it or another link now has its name.
+// The link that was moved returns to the host, even if an application has renamed it or given its name to another link.
 func TestRenamedInThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -224,8 +225,8 @@ func TestRenamedInThePod(t *testing.T) {
 	}
 }
 
-// An application that hides or deletes the device can create a link with the same name, address and index. This link
-// stays in the pod, and CHECK reports it.
+// An application that hides or deletes the device can create another link with the same name, address and index. That
+// link stays in the pod, and CHECK reports it.
 func TestImpostors(t *testing.T) {
 	for name, impostor := range map[string]func(netlink.LinkAttrs) netlink.Link{
 		"veth": func(attrs netlink.LinkAttrs) netlink.Link {
@@ -257,8 +258,8 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// A pod may create namespaces with links with arbitrary indexes. A lower link is therefore identified by its index and
-// namespace.
+// A pod may create namespaces that contain links with arbitrary indexes. A lower link is therefore identified by both
+// its index and its namespace.
 func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -302,8 +303,8 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b.expectLinks(b.inPod)
 }
 
-// rangesIPAM gives each interface its own network, and records the input that it receives for GC. The reference plugins
-// do not implement GC.
+// rangesIPAM is a plugin that assigns each interface its own network, and records the input that it receives for GC.
+// The reference plugins do not implement GC.
 const rangesIPAM = `#!/bin/sh
 case $CNI_COMMAND in
 ADD) echo "{\"cniVersion\": \"1.1.0\", \"ips\": [{\"address\": \"10.${CNI_IFNAME#net}.0.2/24\"}]}" ;;
@@ -311,8 +312,8 @@ GC) cat > "$(dirname "$0")/told" ;;
 esac
 `
 
-// GC keeps the addresses of a link that cannot be returned, and releases other addresses. If a record is unreadable,
-// the addresses of links are unknown.
+// GC keeps the addresses of a link that cannot be returned, and releases other addresses. If a record is unreadable, it
+// is not known which addresses links have.
 func TestGarbageThatCannotReturn(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -357,7 +358,7 @@ func TestGarbageThatCannotReturn(t *testing.T) {
 	b.must(os.Remove(filepath.Join(stateDir, "c9_net1.json")))
 }
 
-// Both ends of a pair may be moved to pods, even to the same pod.
+// Both ends of a veth pair may be moved to pods, even to the same pod.
 func TestBothEndsOfAPair(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -379,7 +380,8 @@ func TestBothEndsOfAPair(t *testing.T) {
 	b.expectLinks(b.inPod)
 }
 
-// An application may give the device its own host name, or the name of another link on the host.
+// In the pod, an application may give the device an alternative name that is the device's own name on the host or the
+// name of another link there.
 func TestAlternativeNamesOfThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -398,7 +400,7 @@ func TestAlternativeNamesOfThePod(t *testing.T) {
 	b.clean(before)
 }
 
-// If the record is lost, the result of ADD identifies the link; other links are not changed.
+// If the record is lost, the link is identified from the result of ADD; other links are not changed.
 func TestRecordIsLost(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -427,7 +429,7 @@ func TestRecordIsLost(t *testing.T) {
 	}
 }
 
-// A repeated ADD starts over, even with a different device.
+// A repeated ADD starts over, even if the device is different.
 func TestAddAgain(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -444,7 +446,7 @@ func TestAddAgain(t *testing.T) {
 	b.clean(before)
 }
 
-// Links without a valid attachment return to the host; the others stay.
+// Links that do not belong to a valid attachment return to the host; all other links stay in the pod.
 func TestGarbage(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -473,8 +475,8 @@ const addresses = up0 +
 	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
 	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
-// Addresses are set in the pod. They are released together with the link. They are also released if the namespace no
-// longer exists or if they cannot be set.
+// Addresses are set in the pod. They are released together with the link, and also if the namespace no longer exists or
+// if they cannot be set.
 func TestAddresses(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -503,7 +505,7 @@ func TestAddresses(t *testing.T) {
 	leases(0)
 	b.clean(before)
 
-	// While the link is in the pod, the namespace still uses its address.
+	// While the link is in the pod, its address is still in use in the namespace.
 	b.add("net1", addresses)
 	b.bridge(b.host, "up0")
 	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: addresses}, "file exists")
@@ -556,7 +558,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	b.clean(nil)
 }
 
-// A device's link is found below the device in sysfs; if there are several links, one must be named.
+// A device's link is looked up below the device in sysfs; if there are several links, the configuration must name one.
 func TestLinkOfADevice(t *testing.T) {
 	dir := t.TempDir()
 	make := func(path, index string) {
@@ -596,18 +598,18 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// killsVariable is the environment variable for the number of times that TestKilled kills the plugin.
+// killsVariable is the environment variable that sets how many times TestKilled kills the plugin.
 const killsVariable = "NETDEV_KILLS"
 
-// The plugin is killed at random points during ADD and DEL. A veth would be destroyed with the namespace that contains
-// it, but it is never lost, and DEL returns it to the host with the same properties.
+// The plugin is killed at random points during ADD and DEL. Even though a veth would be destroyed along with its
+// namespace, it is never lost, and DEL returns it to the host with the same properties.
 func TestKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.killed(t)
 	}
 }
 
-// TestDriverKilled does the same with the plugin running in the driver's process.
+// TestDriverKilled is like TestKilled, but with the plugin running in the driver's process.
 func TestDriverKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.inProcess = true
@@ -618,7 +620,7 @@ func TestDriverKilled(t *testing.T) {
 func (b *bench) killed(t *testing.T) {
 	t.Helper()
 	kills := 60
-	if testing.Short() { // "make test-kernel" kills it more often
+	if testing.Short() { // "make test-kernel" kills the plugin more often
 		kills = 8
 	}
 	if number := os.Getenv(killsVariable); number != "" {

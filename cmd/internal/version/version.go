@@ -1,7 +1,7 @@
 // Package version reports how a program was built.
 //
-// The rule of this package: no information comes from linker flags. The Go command stamps the information into the
-// binary, so that the version is the same no matter how the binary was built.
+// The rule of this package: no information comes from linker flags. The go command stamps the information into the
+// binary, so the version is the same no matter how the binary was built.
 package version
 
 import (
@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// Unknown is the version of a program that was built outside a module or a repository, such as a test.
+// Unknown is the version of a program that was built outside of a module or repository, such as a test binary.
 const Unknown = "unknown"
 
-// whyUnknown explains Unknown to users. It is not included in data such as metrics and JSON.
+// whyUnknown explains Unknown to users. It is not included in machine-readable output such as metrics and JSON.
 const whyUnknown = `built without version-control data; build in a git clone, without -buildvcs=false in GOFLAGS, ` +
 	`or with "make release VERSION=v0.1.0"`
 
 // Info describes a build.
 type Info struct {
-	// Version is the module's version; a pseudo-version if the commit has no tag.
+	// Version is the module's version, or a pseudo-version if the commit has no tag.
 	Version string `json:"version"`
-	// Revision is the commit, and Time is the time of the commit.
+	// Revision is the commit, and Time is the commit time.
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`
-	// Modified reports whether the files differed from the commit.
+	// Modified is true if the files differed from the commit.
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go,omitempty"`
 }
@@ -37,8 +37,8 @@ func Get() Info {
 	return infoOf(build)
 }
 
-// infoOf evaluates the data that cmd/go stamps into binaries (go help buildvcs). "(devel)" is the version of a main
-// module that was built outside of a repository.
+// infoOf evaluates the data that the go command stamps into binaries (go help buildvcs). "(devel)" is the version of a
+// main module that was built outside of a repository.
 func infoOf(build *debug.BuildInfo) Info {
 	info := Info{Version: build.Main.Version, Go: build.GoVersion}
 	for _, setting := range build.Settings {
@@ -57,8 +57,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// Explain returns the reason why a program's printed version is unknown, and how to build the program with a version.
-// It returns "" for a known version, and for an unknown version with a commit.
+// Explain returns an explanation of why a program's printed version is unknown and how to build the program with a
+// version. It returns "" for a known version, and for an unknown version with a commit.
 func Explain(printed string) string {
 	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
 		return whyUnknown
@@ -76,8 +76,8 @@ func (i Info) Describe() string {
 	return text
 }
 
-// String formats the build information for users: the version, the commit if the version does not contain it, and the
-// Go version. It does not repeat the parts of a pseudo-version, which ends with the first twelve digits of the commit,
+// String formats the build information for users: the version, the commit if it is not part of the version, and the Go
+// version. It does not repeat the parts of a pseudo-version, which ends with the first twelve digits of the commit,
 // followed by "+dirty" for a modified tree.
 func (i Info) String() string {
 	text := i.Version

@@ -30,7 +30,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// An explanation is only shown for a build with neither version nor commit, and only to users.
+// An explanation is only shown for a build that has neither a version nor a commit, and only in output for users.
 func TestUnknownIsExplained(t *testing.T) {
 	for printed, want := range map[string]bool{
 		"unknown": true, "unknown (go1.26.0)": true, "unknown 4c27ac5d1234 (go1.26.0)": false,
