@@ -14,7 +14,7 @@ import (
 
 const nodeAccount = "system:serviceaccount:dra-network:dra-network-driver"
 
-// TestNodesWriteTheirOwnSlices evaluates the admission policy with the API server's own compiler.
+// TestNodesWriteTheirOwnSlices evaluates the admission policy for slices with the API server's own compiler.
 func TestNodesWriteTheirOwnSlices(t *testing.T) {
 	slice := func(driver, node string) *resourceapi.ResourceSlice {
 		spec := resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To(node),
@@ -39,7 +39,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		operation admission.Operation
 		object    *resourceapi.ResourceSlice
 		old       *resourceapi.ResourceSlice
-		want      string // the policy's decision
+		want      string // the expected decision
 	}{
 		"create its own":   {nodeAccount, "n1", admission.Create, ours, nil, "allowed"},
 		"update its own":   {nodeAccount, "n1", admission.Update, ours, ours, "allowed"},
@@ -80,7 +80,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 	}
 }
 
-// decide returns the policy's decision about a request.
+// decide returns the policy's decision on a request.
 func decide(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, operation admission.Operation,
 	object, old *resourceapi.ResourceSlice, who user.Info) string {
 	t.Helper()
@@ -113,7 +113,8 @@ func versioned(
 	return versioned
 }
 
-// TestAdmissionPolicyIsInForce checks that the policy denies requests, is bound, and applies to the driver's account.
+// TestAdmissionPolicyIsInForce checks that the policy denies requests, has a binding, and applies to the driver's
+// account.
 func TestAdmissionPolicyIsInForce(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "admission.yaml")

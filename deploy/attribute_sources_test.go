@@ -23,16 +23,16 @@ const attributeSources = "samples/attribute-sources"
 
 // source is a sample script with a stand-in for the service that it queries.
 type source struct {
-	// header is required in every request, as it is by the real services.
+	// header must be set to value in every request, as with the real services.
 	header, value string
-	// answers maps paths and queries to responses. Other requests are answered with "not found".
+	// answers maps request URIs (paths with queries) to responses. The response to all other requests is "not found".
 	answers map[string]string
-	// neighbors is the output of lldpcli.
+	// neighbors is the output of the fake lldpcli.
 	neighbors string
 	want      string
 }
 
-// sources returns the scripts, with the responses from each service's documentation.
+// sources returns the scripts, with responses taken from each service's documentation.
 func sources() map[string]source {
 	const gce, aws = "/computeMetadata/v1/instance/", "/latest/meta-data/"
 	const gceInterfaces = `[{"accessConfigs": [], "ip": "10.128.0.70", "ipAliases": ["10.24.3.0/24"],
@@ -92,7 +92,7 @@ func sources() map[string]source {
 	}
 }
 
-// neighbors returns the output of lldpcli for a number of neighbors on eth0.
+// neighbors returns the output of lldpcli for the given number of neighbors on eth0.
 func neighbors(name string, count int) string {
 	neighbor := `{"name": "eth0", "via": "LLDP", "rid": "1", "age": "0 day, 00:01:02", "chassis": [{
 		"id": [{"type": "mac", "value": "00:11:22:33:44:55"}], ` + name + ` "descr": [{"value": "a switch"}]}],
@@ -126,7 +126,7 @@ func (s *source) service(t *testing.T) *httptest.Server {
 	return server
 }
 
-// run runs the script, as the DaemonSet and the systemd unit do, and returns its standard error.
+// run runs the script in the same way as the DaemonSet and the systemd unit, and returns its output.
 func run(t *testing.T, script, directory string, environment ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", filepath.Join(attributeSources, "publish-attributes"), script,
@@ -138,8 +138,8 @@ func run(t *testing.T, script, directory string, environment ...string) (string,
 	return problems.String(), err
 }
 
-// TestAttributeSources runs each script against a stand-in, and reads the result as the driver does. If the service
-// fails after that, the file is kept.
+// TestAttributeSources runs each script against a fake service, and reads the result in the same way as the driver. If
+// the service fails later, the file must be kept.
 func TestAttributeSources(t *testing.T) {
 	for _, tool := range []string{"jq", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -186,7 +186,7 @@ func TestAttributeSources(t *testing.T) {
 	}
 }
 
-// attributesOf returns the attributes of a device on one line.
+// attributesOf returns a device's attributes on one line.
 func attributesOf(d *discovery.Device) string {
 	text := string(d.Name) + ":"
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
@@ -200,7 +200,7 @@ func attributesOf(d *discovery.Device) string {
 	return text
 }
 
-// If a service fails for one of several requests, the existing attributes must be kept.
+// If a service fails for one of several requests, nothing must be published.
 func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 	if _, err := exec.LookPath("jq"); err != nil {
 		t.Skip("the scripts need jq")
@@ -231,8 +231,8 @@ func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 	}
 }
 
-// The DaemonSet and the unit write to the location from which the driver reads by default, and run a script that
-// exists.
+// The DaemonSet and the systemd unit write to the directory that the driver reads by default, and run scripts that
+// exist.
 func TestRunnersOfAttributeSources(t *testing.T) {
 	values, err := os.ReadFile("chart/values.yaml")
 	if err != nil {

@@ -47,7 +47,7 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	t.Helper()
 	for key, value := range values {
 		inner, isMap := value.(map[string]any)
-		if isMap && len(inner) > 0 && key != "resources" { // resources are a single value in pods
+		if isMap && len(inner) > 0 && key != "resources" { // resources are passed to pods as a single value
 			addDefaults(t, rows, prefix+key+".", inner)
 			continue
 		}
@@ -59,7 +59,8 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	}
 }
 
-// While `helm test` runs, it may run netdra on the nodes. The chart itself does not grant this right to any account.
+// While `helm test` is running, it is permitted to run netdra on the nodes. The chart itself does not grant this
+// permission to any account.
 func TestHookOfTheChart(t *testing.T) {
 	text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml")
@@ -76,7 +77,7 @@ func TestHookOfTheChart(t *testing.T) {
 			t.Errorf("this would be installed, or stay:\n%s", document)
 		}
 	}
-	// Helm drops null values: if the driver has no tolerations, the test has none either.
+	// Helm drops null values, so if the driver has no tolerations, neither does the test.
 	if text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml", "--set", "node.tolerations=null"); err != nil ||
 		strings.Contains(text, "tolerations") {

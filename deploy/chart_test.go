@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// helm runs Helm, which `make` builds, and returns its output.
+// helm runs the Helm binary built by `make` and returns its output.
 func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	binary, err := filepath.Abs("../bin/tools/helm")
@@ -37,7 +37,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), problems.String(), err
 }
 
-// template renders the chart with settings as for --set.
+// template renders the chart with settings in the syntax of --set.
 func template(t *testing.T, settings ...string) (string, string, error) {
 	t.Helper()
 	args := []string{"template", "dra-network", "chart", "--namespace", "dra-network", "--skip-tests"}
@@ -47,8 +47,8 @@ func template(t *testing.T, settings ...string) (string, string, error) {
 	return helm(t, args...)
 }
 
-// rendered renders the chart and decodes the result strictly. Prometheus operator kinds are left out, because the
-// operator has its own types.
+// rendered renders the chart and decodes the result strictly. The Prometheus operator's kinds are skipped, because
+// their types are not part of Kubernetes.
 func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	t.Helper()
 	text, problems, err := template(t, settings...)
@@ -68,7 +68,7 @@ func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	return text, load(t, file)
 }
 
-// TestManifestsAreTheChart checks that the manifests in this directory are the objects that Helm installs.
+// TestManifestsAreTheChart checks that the manifests in this directory contain the same objects that Helm installs.
 func TestManifestsAreTheChart(t *testing.T) {
 	_, fromChart := rendered(t, "namespace.create=true")
 	var applied []runtime.Object
@@ -93,7 +93,7 @@ func TestChartIsWithoutRemarks(t *testing.T) {
 	}
 }
 
-// TestSettingsOfTheChart checks the lines that a setting adds and removes.
+// TestSettingsOfTheChart checks which lines each setting adds and removes.
 func TestSettingsOfTheChart(t *testing.T) {
 	tests := map[string]struct {
 		set       []string
@@ -138,7 +138,7 @@ func TestSettingsOfTheChart(t *testing.T) {
 			want: []string{"httpGet: {port: 9680, path: /healthz}"}},
 		"features": {
 			set: []string{"features.listAttributes=true", "features.compatibilityGroups=true"},
-			// Once for the nodes and once for the controller; both must agree.
+			// Once for the nodes and once for the controller, which must agree.
 			want: []string{"- --list-attributes\n        - --compatibility-groups",
 				"- --list-attributes\n        - --v=2"},
 		},
@@ -185,8 +185,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 	}
 }
 
-// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it because the chart did not mount
-// it in the past.
+// The OVN-Kubernetes directory is mounted only once, even if extraMounts still lists it because older charts did not
+// mount it.
 func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 	const folder = "/var/run/ovn-kubernetes"
 	for set, want := range map[string]int{
@@ -211,7 +211,7 @@ func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 	}
 }
 
-// TestPathsOfDistributions: flags, mounts and volumes change together.
+// TestPathsOfDistributions: if a path is changed, the flags, mounts and volumes change together.
 func TestPathsOfDistributions(t *testing.T) {
 	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi",
 		"paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
@@ -274,7 +274,7 @@ func TestExtraMounts(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsAreRefused: wrong settings are rejected, because silently ignoring them would be worse.
+// TestWrongSettingsAreRefused: incorrect settings are rejected, because silently ignoring them would be worse.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
 		"unknown":        {"node.imag=x", "'imag' not allowed"},
@@ -356,7 +356,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 			if !strings.Contains(problems, test.want) {
 				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
 			}
-			// Helm prints no other details for these keywords, and no description.
+			// For these keywords, Helm prints neither further details nor a description.
 			for _, unclear := range []string{"does not match pattern", "'not' failed", "'anyOf' failed"} {
 				if strings.Contains(problems, unclear) {
 					t.Errorf("%s: write the rule as \"if\", and the expected value as \"const\" of \"else\": %s", test.set,
@@ -368,7 +368,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 }
 
 // TestOwnNamesAreReserved: the API server would reject a second volume with the same name in the middle of an upgrade,
-// and a flag that a value also sets would lack the permissions and mounts that the value adds.
+// and a flag that should be set through a value would not get the permissions and mounts that come with the value.
 func TestOwnNamesAreReserved(t *testing.T) {
 	_, objects := rendered(t, "features.listAttributes=true", "features.compatibilityGroups=true",
 		"features.networkStatus=true", "features.serviceEndpoints=true", "paths.deviceInfo=/data/devinfo",
@@ -391,14 +391,14 @@ func TestOwnNamesAreReserved(t *testing.T) {
 	}
 }
 
-// reserved returns the pattern that the chart's values schema forbids at a path.
+// reserved returns the pattern that the schema for the chart's values forbids at a path.
 func reserved(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	place := []string{"properties", path[0], "properties", path[1]}
 	return patternOf(t, append(append(place, path[2:]...), "then", "if")...)
 }
 
-// patternOf returns the pattern at a path in the chart's values schema.
+// patternOf returns the pattern at a path in the schema for the chart's values.
 func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	text, err := os.ReadFile("chart/values.schema.json")
@@ -420,8 +420,8 @@ func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	return regexp.MustCompile(pattern)
 }
 
-// TestFlagsAreKnown compares the flags in the schema with those of the programs, because an unknown flag would stop the
-// driver on one node after another. Every flag of a program has its own value or can be passed in extraArgs.
+// TestFlagsAreKnown compares the flags in the schema with those of the programs, because an unknown flag would make the
+// driver fail on one node after another. Every flag has a value of its own or can be passed in extraArgs.
 func TestFlagsAreKnown(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`)
 	for part, program := range map[string]string{"node": "dra-network-driver", "controller": "dra-network-controller"} {
@@ -492,7 +492,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestNamesThatLookLikeSomethingElse: a namespace may be called "123", and a class "true".
+// TestNamesThatLookLikeSomethingElse: a namespace may be named "123", and a class "true".
 func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	for _, name := range []string{"123", "null", "true", "1e3"} {
 		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--skip-tests", "--set",
@@ -511,8 +511,8 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	}
 }
 
-// TestCNIPluginsAreCopied runs the init container's script. The script skips directories and dangling links, and fails
-// if there is no plugin.
+// TestCNIPluginsAreCopied runs the init container's script, which skips directories and dangling symlinks, and fails if
+// there are no plugins.
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]
@@ -531,7 +531,7 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a container may be restarted
+	for range 2 { // the container may be restarted
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}

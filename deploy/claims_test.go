@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TestClaimsAreWhole evaluates the admission policy for claims with the API server's own compiler.
+// TestClaimsAreWhole uses the API server's own compiler to evaluate the admission policy for claims.
 func TestClaimsAreWhole(t *testing.T) {
 	const (
 		lan   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
 		two   = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
 		fresh = `{metadata: {name: new}, spec: {steps: [{name: a, type: macvlan}]}}`
-		// The namespace has the labels team: ai, tier: "1".
+		// The namespace's labels are team: ai and tier: "1".
 		ours = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: ai}}}, status: ` +
 			`{deviceClasses: [lan-port]}}`
 		theirs = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: web}}}, status: ` +
@@ -45,7 +45,7 @@ func TestClaimsAreWhole(t *testing.T) {
 	const wrongNamespace = "may not be used in the namespace apps"
 	for name, test := range map[string]struct {
 		topology, claim string
-		want            string // part of the only rejection; empty: the claim is accepted
+		want            string // part of the only rejection message, or empty if the claim is accepted
 	}{
 		"another driver's":          {two, exactly("gpu"), ""},
 		"no requests":               {two, `{}`, ""},
@@ -98,8 +98,8 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// created returns a request to create a resource.k8s.io object in the namespace apps, with the given annotations set to
-// "true".
+// created returns a request to create a resource.k8s.io object in the namespace "apps", with the given annotations set
+// to "true".
 func created(t *testing.T, kind, spec string, annotations ...string) *admission.VersionedAttributes {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
@@ -118,9 +118,9 @@ func created(t *testing.T, kind, spec string, annotations ...string) *admission.
 	return versioned
 }
 
-// TestClaimsOfExtendedResources checks that the claim that kube-scheduler generates is rejected with a message for the
-// author of the pod, who has not written a claim. Such a claim never sets addresses, so it is rejected if the topology
-// assigns none. Claims that users write can set addresses and are accepted.
+// TestClaimsOfExtendedResources checks that a claim that kube-scheduler generates is rejected with a message for the
+// pod's author, who has not written a claim. A generated claim never sets addresses, so it is rejected if the topology
+// does not assign any. Claims written by users can set addresses and are accepted.
 func TestClaimsOfExtendedResources(t *testing.T) {
 	const (
 		pair = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
@@ -169,8 +169,8 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 	}
 }
 
-// TestClaimsPolicyNeverBlocksOthers: claims that cannot be evaluated are admitted, as are all claims without
-// topologies.
+// TestClaimsPolicyNeverBlocksOthers: claims that cannot be evaluated are admitted, as are all claims that do not use a
+// topology.
 func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")

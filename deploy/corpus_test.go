@@ -30,9 +30,9 @@ func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message in the corpus, or
-// that Go rejects it if the corpus declares that the CRD cannot. The tests for Go's rules cover Go's validation of the
-// other policies.
+// TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message in the corpus. If
+// the corpus declares that the CRD cannot do so, Go must reject the policy. Go's validation of the other policies is
+// covered by the tests for Go's rules.
 func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	onlyGo := 0
@@ -60,7 +60,8 @@ func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	t.Logf("only Go refuses %d of %d", onlyGo, len(corpus.Invalid(t)))
 }
 
-// TestDefinitionTakesTopologiesThatGoTakes is TestDefinitionTakesWhatGoTakes for topologies and the built-in schemas.
+// TestDefinitionTakesTopologiesThatGoTakes is like TestDefinitionTakesWhatGoTakes, but for topologies and the built-in
+// schemas.
 func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
 	topologies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, topologyCRD))
 	for _, c := range topologycorpus.Valid(t) {
@@ -76,7 +77,7 @@ func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesTopologiesItCan covers the CRD. The tests for Go's rules check that Go rejects all invalid
+// TestDefinitionRefusesTopologiesItCan only covers the CRDs. The tests for Go's rules check that Go rejects all invalid
 // topologies.
 func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t),
@@ -103,7 +104,7 @@ func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 	}
 }
 
-// untyped returns an object in the form that the API server uses before it knows the object's type.
+// untyped returns an object in the unstructured form that the API server uses for custom resources.
 func untyped(t *testing.T, object any) map[string]any {
 	t.Helper()
 	data, err := yaml.Marshal(object)

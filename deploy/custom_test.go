@@ -57,8 +57,8 @@ func TestPoliciesAreAccepted(t *testing.T) {
 	}
 }
 
-// Applying a sample does not change anything that another sample has created, and deleting a sample does not remove
-// anything from another sample. The index lists all samples.
+// Applying a sample does not change any object from another sample, and deleting a sample does not delete any object
+// from another sample. The index lists all samples.
 func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 	index, err := os.ReadFile("samples/examples/README.md")
 	if err != nil {
@@ -131,8 +131,8 @@ func TestSchemasAreAccepted(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAreTaken runs the API server's checks on the definitions themselves, including the cost of their CEL
-// rules.
+// TestDefinitionsAreTaken runs the API server's checks on the definitions themselves, including cost estimates for
+// their CEL rules.
 func TestDefinitionsAreTaken(t *testing.T) {
 	scheme := newScheme(t)
 	if err := apiextensions.AddToScheme(scheme); err != nil {
@@ -152,7 +152,8 @@ func TestDefinitionsAreTaken(t *testing.T) {
 	}
 }
 
-// TestCustomResourcesPassTheirDefinitions runs the API server's steps: defaults, the schema, and the CEL rules.
+// TestCustomResourcesPassTheirDefinitions runs the same steps as the API server: defaults, the schema, and the CEL
+// rules.
 func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 	definitions := map[string]definition{}
 	for _, file := range files(t, "crds/*.yaml") {
@@ -179,7 +180,7 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 	}
 }
 
-// decode reads YAML as the API server does: numbers are decoded as integers if possible.
+// decode reads YAML in the same way as the API server: numbers are decoded as integers if possible.
 func decode(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	data, err := yaml.YAMLToJSONStrict(text)
@@ -220,7 +221,7 @@ func newDefinition(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) 
 	return definition{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 }
 
-// admit sets an object's defaults and evaluates the schema and the CEL rules.
+// admit applies the defaults to an object and evaluates the schema and the CEL rules.
 func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 	t.Helper()
 	defaulting.Default(object, d.structural)
@@ -231,7 +232,7 @@ func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 }
 
 // TestSamplesFitTogether: every class that a pod requests belongs to a topology, every root step has a template and a
-// device that is exposed for the step's plugin, and every container waits for its pod's claim.
+// device exposed for the step's plugin, and every container waits for its pod's claim.
 func TestSamplesFitTogether(t *testing.T) {
 	exposed := map[string]string{} // plugin by selector
 	for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, samplePolicies)) {

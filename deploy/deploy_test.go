@@ -36,7 +36,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// load decodes the documents in a file strictly: an unknown or duplicate field is an error.
+// load strictly decodes the documents in a file: unknown and duplicate fields are errors.
 func load(t *testing.T, path string) []runtime.Object {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(newScheme(t), serializer.EnableStrict).UniversalDeserializer()
@@ -52,7 +52,7 @@ func load(t *testing.T, path string) []runtime.Object {
 	return objects
 }
 
-// documents returns the YAML documents in a file that contain more than comments.
+// documents returns the YAML documents in a file, except for those that contain only comments.
 func documents(t *testing.T, path string) [][]byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -79,7 +79,7 @@ func documents(t *testing.T, path string) [][]byte {
 	}
 }
 
-// find returns the only object of its type in a file.
+// find returns the only object of type T in a file.
 func find[T runtime.Object](t *testing.T, path string) T {
 	t.Helper()
 	found := all[T](load(t, path))
@@ -89,7 +89,7 @@ func find[T runtime.Object](t *testing.T, path string) T {
 	return found[0]
 }
 
-// all returns the objects of one type.
+// all returns the objects of type T.
 func all[T runtime.Object](objects []runtime.Object) []T {
 	var found []T
 	for _, object := range objects {
@@ -144,7 +144,7 @@ func TestKustomizationHasEveryManifest(t *testing.T) {
 	}
 }
 
-// TestCRDsAreThoseOfTheTypes compares the kinds in the code with the definitions that are installed.
+// TestCRDsAreThoseOfTheTypes compares the kinds in the code with the installed definitions.
 func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(topologyapi.AddToScheme(scheme), policyapi.AddToScheme(scheme)); err != nil {
@@ -165,7 +165,7 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 		if file != name || crd.Spec.Scope != apiextensions.ClusterScoped {
 			t.Errorf("%s: want the file %s and the scope Cluster, got %s", file, name, crd.Spec.Scope)
 		}
-		version := crd.Spec.Versions[0] // TestVersions checks that the other versions are equal
+		version := crd.Spec.Versions[0] // TestVersions checks that the other versions are the same
 		if version.Name != topologyapi.GroupVersion().Version || version.Subresources == nil ||
 			version.Subresources.Status == nil {
 			t.Errorf("%s: want %s first, with status as a subresource", file, topologyapi.GroupVersion().Version)
@@ -177,8 +177,7 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 	}
 }
 
-// TestPublishTakesRequestableNames compares the names that the definition allows in policies with the names in the
-// code.
+// TestPublishTakesRequestableNames compares the attribute names that the CRD allows in policies with those in the code.
 func TestPublishTakesRequestableNames(t *testing.T) {
 	crd := find[*apiextensions.CustomResourceDefinition](t, "crds/networking.dra.io_deviceexposurepolicies.yaml")
 	for _, version := range crd.Spec.Versions {

@@ -22,7 +22,7 @@ type evaluation struct {
 	options    plugincel.OptionalVariableDeclarations
 	attributes *admission.VersionedAttributes
 	params     runtime.Object    // nil if there are none
-	namespace  *corev1.Namespace // nil for objects without a namespace
+	namespace  *corev1.Namespace // nil for cluster-scoped objects
 }
 
 func newEvaluation(
@@ -58,7 +58,7 @@ func (e *evaluation) matches() bool {
 	return true
 }
 
-// refusals returns the messages from the validations that fail.
+// refusals returns the messages from failed validations.
 func (e *evaluation) refusals() []string {
 	e.t.Helper()
 	var validations, messages []plugincel.ExpressionAccessor

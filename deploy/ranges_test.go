@@ -16,8 +16,7 @@ const (
 	blockSpec = `{addressRange: r, index: 1, nodeName: n1, nodeUID: u1, cidrs: [10.60.0.16/28], networks: [10.60.0.0/24]}`
 )
 
-// said returns the message with which a definition rejects the update from before to after, or "" if it accepts the
-// update.
+// said returns the definition's error message for the update from before to after, or "" if the update is accepted.
 func said(t *testing.T, d definition, before, after string) string {
 	t.Helper()
 	read := func(kind, spec string) map[string]any {

@@ -30,10 +30,10 @@ import (
 	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
 )
 
-// everyField contains objects that together set every field of their kinds.
+// everyField is the path to a file with objects that, between them, set every field of their kinds.
 const everyField = "testdata/every-field.yaml"
 
-// served is one served version of a kind, both for the API server and for Go programs.
+// served is a served version of a kind, as seen by the API server and by Go programs.
 type served struct {
 	name string
 	definition
@@ -72,7 +72,7 @@ func examples(t *testing.T) []map[string]any {
 	t.Helper()
 	var objects []map[string]any
 	for _, document := range documents(t, everyField) {
-		for range 8 { // some kinds have no other objects
+		for range 8 { // some kinds have no other examples
 			objects = append(objects, decode(t, document))
 		}
 	}
@@ -93,9 +93,9 @@ func examples(t *testing.T) []map[string]any {
 	return objects
 }
 
-// TestConversion checks that all served versions accept and reject the same random objects, which are made from valid
-// and invalid objects. The API server and Go programs can write a valid object in one version and read it in another
-// without losing any fields.
+// TestConversion checks that all served versions accept and reject the same random objects, which are derived from
+// valid and invalid ones. The API server and Go programs must be able to write a valid object in one version and read
+// it in another without losing any fields.
 func TestConversion(t *testing.T) {
 	kinds := versionsOf(t)
 	originals := examples(t)
@@ -149,12 +149,12 @@ func convert(t *testing.T, versions []served, object map[string]any) bool {
 	return len(problems) == 0
 }
 
-// exchange writes an object in one version, lets a Go program read and write it in another, and reads it in the first
-// version again.
+// exchange writes an object in one version, lets a Go program read and write it in another version, and reads it back
+// in the first version.
 func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	t.Helper()
-	// If a field of an optional object has a default, Go writes the object even if other clients omit it. As a result,
-	// such objects have all defaults.
+	// If a field in an optional object has a default, Go writes the optional object even if other clients omit it. As a
+	// result, all defaults are set in such objects.
 	complete := writer.rewritten(t, object)
 	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
 	if diff := cmp.Diff(complete, again); diff != "" {
@@ -167,7 +167,7 @@ func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	}
 }
 
-// rewritten returns the object that the API server stores when a Go program writes the object that it has read.
+// rewritten returns the object that the API server stores when a Go program reads the given object and writes it back.
 func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
 	read := s.decodeTyped(t, object)
@@ -192,7 +192,8 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	return stored
 }
 
-// store returns an object as the API server stores it when it is written in a version, or the reasons for rejecting it.
+// store returns an object in the form in which the API server stores it when it is written in this version, or the
+// reasons why it is rejected.
 func (s served) store(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	stored = renamed(object, s.name)
@@ -205,8 +206,8 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	return stored, problems
 }
 
-// validate returns an object as the API server stores it, and the reasons why the API server, or otherwise the webhook,
-// rejects it.
+// validate returns an object in the form in which the API server stores it, and the reasons why the API server or,
+// failing that, the webhook rejects it.
 func (s served) validate(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	if stored, problems = s.store(t, object); len(problems) > 0 {
@@ -227,7 +228,7 @@ func (s served) validate(t *testing.T, object map[string]any) (stored map[string
 	return stored, problems
 }
 
-// decodeTyped reads an object strictly, as a program that uses the version's types does.
+// decodeTyped reads an object strictly, like a program that uses this version's types.
 func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object {
 	t.Helper()
 	data, err := json.Marshal(object)
@@ -241,15 +242,15 @@ func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object 
 	return typed
 }
 
-// renamed returns an object as the API server converts it.
+// renamed returns an object converted to apiVersion in the same way as in the API server.
 func renamed(object map[string]any, apiVersion string) map[string]any {
 	object = runtime.DeepCopyJSON(object)
 	object["apiVersion"] = apiVersion
 	return object
 }
 
-// mutate changes one value in a specification: it removes the value, repeats it, or replaces it with another object's
-// value that has the same name.
+// mutate changes a single value in a spec: it removes the value, repeats it, or replaces it with a value of the same
+// name from another object.
 func mutate(random *rand.Rand, object map[string]any, pool []map[string]any) {
 	parent := object
 	for {
@@ -294,7 +295,7 @@ func change(random *rand.Rand, parent map[string]any, key string, pool []map[str
 	}
 }
 
-// valuesOf returns all values with a name, at any depth, in a fixed order.
+// valuesOf returns all values with the given name, at any depth, in a fixed order.
 func valuesOf(value any, name string) (found []any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -312,7 +313,7 @@ func valuesOf(value any, name string) (found []any) {
 	return found
 }
 
-// TestEveryFieldIsSet: a new field in a kind must be added to the objects that are used to test conversions.
+// TestEveryFieldIsSet: new fields must be added to the objects that are used to test conversions.
 func TestEveryFieldIsSet(t *testing.T) {
 	set := map[string]map[string]bool{}
 	for _, document := range documents(t, everyField) {
@@ -346,7 +347,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the sorted paths of a schema's fields, without metadata.
+// fieldsOf returns the sorted paths to a schema's fields, without metadata.
 func fieldsOf(structural *schema.Structural, path string) (fields []string) {
 	for _, name := range slices.Sorted(maps.Keys(structural.Properties)) {
 		if path == "" && name != "spec" && name != "status" {
@@ -365,7 +366,7 @@ func fieldsOf(structural *schema.Structural, path string) (fields []string) {
 	return fields
 }
 
-// collectFields adds the paths of the fields that a value sets.
+// collectFields adds the paths to the fields that are set in a value.
 func collectFields(structural *schema.Structural, value any, path string, set map[string]bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -386,8 +387,8 @@ func collectFields(structural *schema.Structural, value any, path string, set ma
 	}
 }
 
-// TestVersions: every kind is served in all versions and stored in the first. The versions, including their columns,
-// selectable fields and subresources, differ only in their names. The compiler checks that the Go types are the same.
+// TestVersions: every kind is served in all versions and stored in the first. Including their columns, selectable
+// fields and subresources, the versions differ only in name. The compiler checks that the Go types are the same.
 func TestVersions(t *testing.T) {
 	for _, file := range files(t, "crds/*.yaml") {
 		crd := find[*apiextensions.CustomResourceDefinition](t, file)
@@ -406,7 +407,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestSchemesHaveEveryKind: each version of the types has the kinds in the definitions, and no version occurs twice.
+// TestSchemesHaveEveryKind: each version of the types contains the kinds in the definitions, and no version occurs
+// twice.
 func TestSchemesHaveEveryKind(t *testing.T) {
 	alpha, beta := runtime.NewScheme(), runtime.NewScheme()
 	if err := errors.Join(topologyapi.AddToScheme(alpha), policyapi.AddToScheme(alpha), topologybeta.AddToScheme(beta),

@@ -22,13 +22,13 @@ import (
 const webhookFile = "webhook.yaml"
 
 // TestWebhookHoldsNothingUp: the webhook is called for the driver's kinds, and for claims that have parameters for the
-// driver and were not created from a template. No request depends on its response.
+// driver and were not created from a template. No request depends on the webhook's response.
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
 	if len(configuration.Webhooks) != 2 {
 		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
 	}
-	// Their CRD rules are sufficient, and only the controller writes blocks.
+	// For ranges, the CRD rules are sufficient, and blocks are only written by the controller.
 	elsewhere := []string{"addressblocks", "addressranges"}
 	var resources []string
 	for _, file := range files(t, "crds/*.yaml") {
@@ -110,7 +110,7 @@ func TestWebhookIsReached(t *testing.T) {
 	}
 }
 
-// TestWhoReachesTheWebhook checks that the network policy restricts access only if the chart's values list the allowed
+// TestWhoReachesTheWebhook checks that the network policy restricts access only if the chart's values list allowed
 // peers, and then only to the webhook's port.
 func TestWhoReachesTheWebhook(t *testing.T) {
 	policies := func(settings ...string) []*networkingv1.NetworkPolicy {

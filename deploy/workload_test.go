@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestRBACGrantsNoMore lists the permissions of each service account, so that granting a new permission requires a
-// change to this test.
+// TestRBACGrantsNoMore lists each service account's permissions, so that granting a new permission requires a change to
+// this test.
 func TestRBACGrantsNoMore(t *testing.T) {
 	tests := map[string][]string{
 		"node.yaml": {
@@ -69,7 +69,7 @@ func TestRBACGrantsNoMore(t *testing.T) {
 	}
 }
 
-// rules prints each rule as resources.group names: verbs.
+// rules formats each rule as "resources.group names: verbs".
 func rules(prefix string, rules []rbacv1.PolicyRule) []string {
 	var lines []string
 	for _, rule := range rules {
@@ -86,7 +86,7 @@ func rules(prefix string, rules []rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// TestRolesForPeople lists the roles that administrators may bind to users. The manifests do not bind them.
+// TestRolesForPeople lists the roles that administrators can bind to users. They are not bound in the manifests.
 func TestRolesForPeople(t *testing.T) {
 	objects := load(t, "roles.yaml")
 	var got []string
@@ -164,8 +164,8 @@ func TestNodeDriver(t *testing.T) {
 			t.Errorf("the probe %s asks %+v", name, get)
 		}
 	}
-	// Pods on the node wait for a driver that hangs, so the driver must be restarted soon. A slow driver must not be
-	// killed in the middle of an attachment.
+	// Pods on the node have to wait if the driver hangs, so a hanging driver must be restarted soon. A driver that is
+	// merely slow must not be killed in the middle of an attachment.
 	live := container.LivenessProbe
 	if max(live.PeriodSeconds, live.TimeoutSeconds)*live.FailureThreshold > 25 || live.TimeoutSeconds < 8 ||
 		live.TerminationGracePeriodSeconds == nil || *live.TerminationGracePeriodSeconds > 5 {
@@ -183,7 +183,7 @@ func TestNodeDriver(t *testing.T) {
 		"/var/run/cdi DirectoryOrCreate",
 		"/var/run/k8s.cni.cncf.io/devinfo/dp DirectoryOrCreate",
 		"/var/run/netns DirectoryOrCreate Bidirectional",
-		"/var/run/nri Directory", // never the socket, because a restart of the runtime replaces it
+		"/var/run/nri Directory", // never the socket itself, because restarting the runtime replaces it
 		"/var/run/ovn-kubernetes DirectoryOrCreate",
 	}
 	if diff := cmp.Diff(want, hostPaths(t, pod)); diff != "" {
@@ -192,7 +192,7 @@ func TestNodeDriver(t *testing.T) {
 }
 
 // hostPaths returns the host paths that a pod mounts. Except for /proc, each must be mounted at the same path as on the
-// host. The container has its own /proc.
+// host; the container has a /proc of its own.
 func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	mounts := map[string]corev1.VolumeMount{}

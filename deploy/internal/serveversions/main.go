@@ -1,5 +1,5 @@
-// Program serveversions adds served versions to the CRDs that controller-gen generates from the types for the stored
-// version. Each added version is a copy of the stored version under another name.
+// Program serveversions adds served versions to the CRDs that controller-gen generates from the stored version's types.
+// Each added version is a copy of the stored version under another name.
 package main
 
 import (
@@ -39,9 +39,9 @@ func rewrite(path string) error {
 	return os.WriteFile(path, served, 0o644) //nolint:gosec // the repository is public
 }
 
-// serve returns the definition with copies of its only version, which are served under additional names. The copies
-// differ from the original only in that they are not stored, so the API server converts by changing only apiVersion
-// (strategy None).
+// serve returns the definition with copies of its only version, which are served under additional names. Apart from
+// their names, the copies differ from the original only in that they are not stored, so the API server converts objects
+// by changing just apiVersion (strategy None).
 func serve(definition []byte, names []string) ([]byte, error) {
 	var content map[string]any
 	if err := yaml.UnmarshalStrict(definition, &content); err != nil {
