@@ -1,4 +1,4 @@
-// Package docs tests the documents' statements about the code.
+// Package docs tests whether the documents' statements about the code are true.
 package docs
 
 import (
@@ -57,7 +57,7 @@ func quoted(text string) (words []string) {
 	return words
 }
 
-// packageOf returns the innermost listed package of a directory, or "".
+// packageOf returns the innermost listed package that contains a directory, or "" if there is none.
 func packageOf(table map[string]rule, dir string) string {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, ok := table[dir]; ok {
@@ -96,7 +96,7 @@ func TestImportsFollowTheTable(t *testing.T) {
 	}
 }
 
-// importsOf returns the directories of this project that a file imports.
+// importsOf returns this project's directories that a file imports.
 func importsOf(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 	if err != nil {
@@ -112,7 +112,7 @@ func importsOf(path string) ([]string, error) {
 	return imports, nil
 }
 
-// importProblems returns the imports of a file that the table forbids.
+// importProblems returns a file's imports that the table forbids.
 func importProblems(table map[string]rule, file string, imports []string) (problems []string) {
 	name := packageOf(table, filepath.Dir(file))
 	if name == "" {
@@ -168,7 +168,7 @@ func TestImportProblems(t *testing.T) {
 	}
 }
 
-// The libraries that this project must be built on are direct requirements in go.mod.
+// The libraries that this project must build on are direct requirements in go.mod.
 func TestDirectRequirements(t *testing.T) {
 	data, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestDirectRequirements(t *testing.T) {
 	}
 }
 
-// Every directory with Go code has a package comment that states the package's rule.
+// Every directory that contains Go code has a package comment that states the package's rule.
 func TestEveryPackageHasADoc(t *testing.T) {
 	for name := range packageTable(t) {
 		if name == "docs" || strings.HasPrefix(name, "cmd/") || name == "deploy" || name == "e2e" {

@@ -22,8 +22,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// TestDocumentsOfTheHowTo checks the objects in howto.md, which readers copy: the webhook and the driver accept them,
-// and claims name classes that the page defines.
+// TestDocumentsOfTheHowTo checks the objects in howto.md, since readers copy them: the webhook and the driver must
+// accept the objects, and claims must name classes that are defined on the page.
 func TestDocumentsOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 			switch o := object.(type) {
 			case *policyapi.DeviceExposurePolicy:
 				if o.Spec.Action == "" {
-					o.Spec.Action = policyapi.ActionExpose // as the API server does
+					o.Spec.Action = policyapi.ActionExpose // the API server's default
 				}
 				problems, remarks := policy.Check(o)
 				if len(problems) > 0 || len(remarks) > 0 {
@@ -200,7 +200,7 @@ func checkOverlay(t *testing.T, text string) {
 	}
 }
 
-// TestLinksLeadSomewhere checks that links to files and headings in the project have a target.
+// TestLinksLeadSomewhere checks that the targets of links to files and headings in the project exist.
 func TestLinksLeadSomewhere(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil {
@@ -244,7 +244,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// anchors returns the link targets of a document's headings.
+// anchors returns the link anchors for a document's headings.
 func anchors(text string) []string {
 	var names []string
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {

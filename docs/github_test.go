@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Third-party actions are pinned by commit, and a workflow has only the permissions that its jobs need.
+// Third-party actions are pinned to a commit, and a workflow has only the permissions that its jobs need.
 func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 	files, err := filepath.Glob("../.github/workflows/*.yml")
 	if err != nil || len(files) == 0 {
@@ -49,7 +49,7 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 	}
 }
 
-// The release workflow validates the tag before it uses it: a tag name that contains a script is rejected.
+// The release workflow validates the tag before using it: a tag name that contains a script is rejected.
 func TestTagsOfReleases(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash, which GitHub runs scripts with")
@@ -121,7 +121,7 @@ func TestDependabotKnowsAllModules(t *testing.T) {
 	}
 }
 
-// Issue templates have the fields that GitHub requires.
+// Issue templates contain the fields that GitHub requires.
 func TestTemplatesOfIssues(t *testing.T) {
 	for _, name := range []string{"bug", "feature"} {
 		var form struct {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// quotaObject is the part of Kueue objects that the test reads.
+// quotaObject contains the fields of Kueue objects that the test reads.
 type quotaObject struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -35,7 +35,8 @@ type quotaObject struct {
 }
 
 // TestQuotaOfTheHowTo checks the references between the objects in the Kueue example: the claims' class belongs to a
-// topology and has a quota, and the job's queue exists. The kinds are from Kueue 0.19; no Go module defines them.
+// topology and has a quota, and the job's queue exists. The kinds are from Kueue 0.19; they are not defined in any Go
+// module that this project uses.
 func TestQuotaOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")
 	if err != nil {

@@ -30,7 +30,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 		case err != nil:
 			return err
 		case entry.IsDir() && hasModule(file) && file != "../e2e":
-			return fs.SkipDir // kubevirt, which a separate target tests
+			return fs.SkipDir // kubevirt, which is tested by a separate target
 		case !strings.HasSuffix(file, "_test.go"):
 			return nil
 		}
@@ -51,7 +51,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 	}
 }
 
-// For users of a checkout, the documents name the Helm version that "make chart" builds.
+// For users who work in a checkout, the documents refer to the Helm binary that "make chart" builds.
 func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -76,7 +76,7 @@ func hasModule(dir string) bool {
 	return err == nil
 }
 
-// The output of "make help" contains escape sequences only on a terminal, and not if NO_COLOR is set.
+// The output of "make help" contains escape sequences only if it goes to a terminal and NO_COLOR is not set.
 func TestColoursOfMakeHelp(t *testing.T) {
 	for _, program := range []string{"make", "script"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// unidiomatic returns patterns of unidiomatic phrases and their replacements. No comment, message or page contains any
-// (STYLE.md, "Language").
+// unidiomatic returns patterns for unidiomatic phrases, along with suggested replacements. Comments, messages and pages
+// must not contain any of these phrases (STYLE.md, "Language").
 func unidiomatic() [][2]string {
 	return [][2]string{
 		{`any more\b`, `"no longer", or delete it`},
@@ -41,7 +41,7 @@ func phrase(patterns ...string) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(` + strings.Join(patterns, "|") + ")")
 }
 
-// TestProseIsIdiomatic checks the comments and messages in the code, and all pages.
+// TestProseIsIdiomatic checks all pages, and the comments and messages in the code.
 func TestProseIsIdiomatic(t *testing.T) {
 	var patterns []string
 	for _, row := range unidiomatic() {
@@ -49,7 +49,7 @@ func TestProseIsIdiomatic(t *testing.T) {
 	}
 	all := phrase(patterns...)
 	check := func(path string, line int, text string) {
-		if !all.MatchString(text) { // faster than one pattern after another
+		if !all.MatchString(text) { // faster than trying one pattern after another
 			return
 		}
 		for _, problem := range unidiomaticIn(text) {
@@ -85,7 +85,7 @@ func TestProseIsIdiomatic(t *testing.T) {
 	}
 }
 
-// unidiomaticIn returns a message for each unidiomatic phrasing in a text.
+// unidiomaticIn returns a message for each unidiomatic phrase in text.
 func unidiomaticIn(text string) (problems []string) {
 	for _, row := range unidiomatic() {
 		if found := phrase(row[0]).FindString(text); found != "" {
@@ -95,7 +95,7 @@ func unidiomaticIn(text string) (problems []string) {
 	return problems
 }
 
-// proseOf returns the comments in a Go file and its string literals that contain spaces, keyed by line.
+// proseOf returns a Go file's comments and those of its string literals that contain spaces, keyed by line.
 func proseOf(t *testing.T, path string, text []byte) map[int]string {
 	t.Helper()
 	files, prose := token.NewFileSet(), map[int]string{}
@@ -116,7 +116,7 @@ func proseOf(t *testing.T, path string, text []byte) map[int]string {
 	}
 }
 
-// Every pattern finds its phrase, even at the start of a sentence. Words that contain a phrase are accepted.
+// Every pattern matches its phrase, even at the start of a sentence. Words that merely contain a phrase are accepted.
 func TestUnidiomaticPhrasesAreFound(t *testing.T) {
 	for _, text := range []string{
 		"It does not exist any more.", "Nobody has it.", "it is read once more", "the link comes home",

@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// concurrent are imports for code that runs in several goroutines. sync.OnceValue and similar functions are allowed:
-// without goroutines, they are only called one at a time.
+// concurrent lists imports that are only useful in code that runs in several goroutines. sync.OnceValue and similar
+// functions are allowed: without goroutines, they are never called concurrently.
 const concurrent = " sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
 
-// The packages that are tested without the race detector (PURE in the Makefile) have no goroutines and no locks,
-// neither in the code nor in the tests.
+// The packages that are tested without the race detector (PURE in the Makefile) use neither goroutines nor locks, in
+// either code or tests.
 func TestPurePackagesStartNoGoroutines(t *testing.T) {
 	roots := purePackages(t)
 	for _, root := range roots {
-		// "go test" of a missing package fails and runs none of the others.
+		// If a package is missing, "go test" fails without testing any of the other packages.
 		if _, err := os.Stat(filepath.Join("..", strings.TrimSuffix(root, "/..."))); err != nil {
 			t.Errorf("%s in PURE in the Makefile: %v", root, err)
 		}
@@ -39,7 +39,7 @@ func TestPurePackagesStartNoGoroutines(t *testing.T) {
 	}
 }
 
-// concurrency finds goroutines and locks.
+// The function concurrency finds goroutines and locks.
 func TestConcurrencyIsFound(t *testing.T) {
 	for text, want := range map[string]int{
 		"package p\n\nimport \"sync\"\n\nvar mu sync.Mutex\n":            1,
@@ -55,7 +55,7 @@ func TestConcurrencyIsFound(t *testing.T) {
 	}
 }
 
-// purePackages returns the packages in PURE, without "./". Patterns end in "...".
+// purePackages returns the packages listed in PURE, without "./". Patterns end in "...".
 func purePackages(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../Makefile")

@@ -15,7 +15,8 @@ import (
 // maxColumns is the maximum width of a line of code; a tab counts as four columns.
 const maxColumns = 120
 
-// longLines is the accepted number of wider lines per thousand: raw strings and generator markers cannot be wrapped.
+// longLines is the number of longer lines that are accepted per thousand: raw strings and generator markers cannot be
+// wrapped.
 const longLines = 3
 
 // eachGoFile calls visit for every Go file that is not generated.
@@ -42,12 +43,12 @@ func eachGoFile(t *testing.T, visit func(path string, text []byte)) {
 	}
 }
 
-// idioms are identifiers that have a standard alternative: query or request, validate, report or emit, inspect or
-// check, reserve, assign, missing, duplicate, onHost.
+// idioms lists identifiers for which there is a standard alternative: query or request, validate, report or emit,
+// inspect or check, reserve, assign, missing, duplicate, onHost.
 const idioms = "ask judge Judge tell Tell look take give turn late twice lacks home apart overdrawn wishes grant " +
 	"born unfit sayable passedOn heard forsaken"
 
-// No identifier is an English function word or an idiom (STYLE.md, "Names").
+// No identifier is an English function word or one of the idioms (STYLE.md, "Names").
 func TestIdentifiersAreNoFunctionWords(t *testing.T) {
 	eachGoFile(t, func(path string, text []byte) {
 		for _, name := range functionWords(t, path, text) {
@@ -56,7 +57,7 @@ func TestIdentifiersAreNoFunctionWords(t *testing.T) {
 	})
 }
 
-// functionWords returns the declarations in a file whose identifier is a function word.
+// functionWords returns the declarations in a file whose identifiers are function words.
 func functionWords(t *testing.T, path string, text []byte) (found []string) {
 	t.Helper()
 	words := map[string]string{}
@@ -111,7 +112,7 @@ func identifiers(expressions ...ast.Expr) (names []*ast.Ident) {
 	return names
 }
 
-// functionWords finds every form of declaration.
+// The function functionWords finds every form of declaration.
 func TestFunctionWordsAreFound(t *testing.T) {
 	const code = `package p
 type of struct{ in int }
@@ -130,7 +131,7 @@ func (r of) tell() {}
 	}
 }
 
-// Lines have at most 120 columns, except for a few that cannot be wrapped.
+// Lines are at most 120 columns wide, except for a few that cannot be wrapped.
 func TestLinesAreNotTooLong(t *testing.T) {
 	lines, long := 0, []string{}
 	eachGoFile(t, func(path string, text []byte) {
@@ -147,7 +148,7 @@ func TestLinesAreNotTooLong(t *testing.T) {
 	}
 }
 
-// A directory with too many files should be two packages (STYLE.md, "Layout").
+// A directory with too many files should be split into two packages (STYLE.md, "Layout").
 func TestDirectoriesAreNotTooLarge(t *testing.T) {
 	const most = 26
 	files := map[string]int{}

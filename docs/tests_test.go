@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// All tests that the documents name exist.
+// All tests mentioned in the documents exist.
 func TestNamedTestsExist(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
@@ -40,7 +40,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// testName matches the name of a test or a benchmark in code on a page.
+// testName matches the name of a test or benchmark that is marked as code on a page.
 var testName = regexp.MustCompile("`(?:Test|Benchmark)[A-Z]\\w*`")
 
 func missingTests(page string, declared map[string]bool) (missing []string) {
@@ -59,7 +59,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 	}
 }
 
-// TestMigrationsNameTheirTests checks that each row of migrate.md names a test, or states that there is none.
+// TestMigrationsNameTheirTests checks that each row in migrate.md names a test or states that it is not tested.
 func TestMigrationsNameTheirTests(t *testing.T) {
 	text, err := os.ReadFile("migrate.md")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestMigrationsNameTheirTests(t *testing.T) {
 }
 
 // untestedRows reads the tables whose last column is headed "tested". It returns the number of rows, and the first
-// column of the rows that name no test.
+// column of each row that does not name a test.
 func untestedRows(page string) (rows int, untested []string) {
 	inTable := false
 	for line := range strings.Lines(page) {
@@ -86,7 +86,7 @@ func untestedRows(page string) (rows int, untested []string) {
 			inTable = false
 		case last == "tested":
 			inTable = true
-		case inTable && (last == "" || strings.Trim(last, "-") != ""): // not the rule below the headings
+		case inTable && (last == "" || strings.Trim(last, "-") != ""): // not the separator below the headings
 			rows++
 			if !testName.MatchString(last) && !strings.HasPrefix(last, "not tested") {
 				untested = append(untested, strings.TrimSpace(cells[0]))

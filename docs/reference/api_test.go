@@ -36,7 +36,7 @@ func TestAPI(t *testing.T) {
 		if err := yaml.UnmarshalStrict(data, &definition); err != nil {
 			t.Fatal(err)
 		}
-		version := definition.Spec.Versions[0] // a test for the definitions ensures that all versions are the same
+		version := definition.Spec.Versions[0] // a test in package deploy ensures that all versions are the same
 		var served []string
 		for i := range definition.Spec.Versions {
 			served = append(served, fmt.Sprintf("`%s/%s`", definition.Spec.Group, definition.Spec.Versions[i].Name))
@@ -69,7 +69,7 @@ func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProp
 	}
 }
 
-// below writes the fields in a list, a map or an object.
+// below writes rows for the fields inside a list, map or object.
 func below(text *bytes.Buffer, fieldPath string, field apiextensions.JSONSchemaProps) {
 	switch {
 	case field.Items != nil && field.Items.Schema != nil:
@@ -94,7 +94,7 @@ func typeOf(field apiextensions.JSONSchemaProps) string {
 	return field.Type
 }
 
-// rules returns the API server's checks for a field.
+// rules describes the API server's checks for a field.
 func rules(field apiextensions.JSONSchemaProps) string {
 	var all []string
 	if field.Default != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// introduction uses ~ for the backquote.
+// introduction is the beginning of the page, with ~ instead of backquotes.
 const introduction = `# Device attributes
 
 Attributes that selectors and constraints can read. ~make generate~ creates this page from ~SOURCE~.
@@ -62,7 +62,7 @@ Published entries have additional attributes, which always need a guard:
   device's own node, then the other nodes of its socket. ~matchAttribute~ is satisfied by a common node.
 `
 
-// TestAttributes generates the attributes page from the comment on policy.Attributes.
+// TestAttributes generates the page about attributes from the comment on policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
 	blocks := documentation(t, "../../"+source, "Attributes")

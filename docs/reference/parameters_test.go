@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// claimParameters writes the claim parameters, based on the Go type and its comments. These parameters are in claims,
-// so no CRD describes them.
+// claimParameters documents the claim parameters, based on the Go type and its comments. These parameters are part of
+// claims, so they are not described by any CRD.
 func claimParameters(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "../../cnichain/v1alpha1/claimparameters.go", nil,
@@ -63,10 +63,10 @@ func claimParameters(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// variable is a name that {{ }} in a step's configuration may contain.
+// variable is a name that can be used inside {{ }} in a step's configuration.
 type variable struct{ name, meaning string }
 
-// variables returns all variables, both for objects and for the steps in a topology. "up" is a step.
+// variables returns all variables, for both objects and the steps of a topology. "up" is the name of a step.
 func variables() []variable {
 	return []variable{
 		{"pod.name", "the pod's name"},
@@ -94,7 +94,7 @@ func variables() []variable {
 	}
 }
 
-// templates writes the table of templates, and checks that topologies accept these templates and no others.
+// templates writes the table of templates, and checks that topologies accept exactly these templates.
 func templates(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
 	text.WriteString("\n## Templates\n\nStrings in a step's `config` can contain these templates. If the whole string " +
@@ -108,7 +108,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 		root, field, _ := strings.Cut(v.name, ".")
 		byRoot[root] = append(byRoot[root], field)
 	}
-	delete(byRoot, "device") // has every attribute
+	delete(byRoot, "device") // it has every attribute
 	for root, fields := range byRoot {
 		_, known, _ := strings.Cut(refusal(t, root+".nonsense"), "use ")
 		has := regexp.MustCompile(`[a-zA-Z]+(?:(?:\[N\])?\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " or ", " "),
@@ -121,7 +121,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// refusal returns the error for a topology with a template, or "" if it is valid.
+// refusal returns the error for a topology that uses a template, or "" if the topology is valid.
 func refusal(t *testing.T, name string) string {
 	t.Helper()
 	config, err := json.Marshal(map[string]string{"any": "{{ " + name + " }}"})

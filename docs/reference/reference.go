@@ -1,7 +1,7 @@
 // Package reference contains the reference pages, which tests generate from the code.
 //
-// The rule of this package: pages are generated. A test next to the described code compares the page with the generated
-// text; with `make generate`, the test writes the page.
+// The rule of this package: pages are generated. A test next to the code that a page describes compares the page with
+// the generated text; in `make generate`, the test writes the page instead.
 package reference
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// updating is the environment variable that makes tests write the pages.
+// updating is the environment variable that makes tests write the pages instead of comparing them.
 const updating = "UPDATE_REFERENCE"
 
-// Command compares the page about a command and its subcommands with the output of --help.
+// Command compares the page for a command and its subcommands with the output of --help.
 func Command(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	root.DisableAutoGenTag = true
@@ -36,7 +36,7 @@ func Command(t *testing.T, root *cobra.Command) {
 	Page(t, root.Name()+".md", text.Bytes())
 }
 
-// Contents returns the table of contents of a document: links to its second-level headings.
+// Contents returns a document's table of contents: links to its second-level headings.
 func Contents(document string) string {
 	var list strings.Builder
 	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(document, -1) {
@@ -51,7 +51,7 @@ func Anchor(heading string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
-// Page compares a page with its generated text, or writes it if UPDATE_REFERENCE is set.
+// Page compares a page with its generated text, or writes the page if UPDATE_REFERENCE is set.
 func Page(t *testing.T, name string, text []byte) {
 	t.Helper()
 	text = literal(text)
@@ -70,7 +70,7 @@ func Page(t *testing.T, name string, text []byte) {
 	}
 }
 
-// literal escapes "<name>" in prose, which Markdown would drop as an HTML element. Code is not changed.
+// literal escapes "<name>" in prose, since Markdown would drop it as an HTML element. Code is not changed.
 func literal(text []byte) []byte {
 	element := regexp.MustCompile(`<[a-zA-Z/]`)
 	var out bytes.Buffer
@@ -89,7 +89,7 @@ func literal(text []byte) []byte {
 	return out.Bytes()
 }
 
-// module returns the root directory of the Go module. Every test runs in this directory or below it.
+// module returns the Go module's root directory. Every test runs in or below this directory.
 func module(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -114,7 +114,7 @@ func describe(t *testing.T, text *bytes.Buffer, command *cobra.Command) {
 	if err := doc.GenMarkdownCustom(command, &page, func(name string) string { return name }); err != nil {
 		t.Fatal(err)
 	}
-	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page contains all related commands
+	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page itself contains all related commands
 	text.WriteString(strings.TrimSpace(related.ReplaceAllString(page.String(), "")) + "\n\n")
 	for _, sub := range command.Commands() {
 		if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
