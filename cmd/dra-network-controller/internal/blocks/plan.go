@@ -224,9 +224,9 @@ type freeBlocks struct {
 	index int
 }
 
-// newFreeBlocks records which block numbers are taken, and which blocks are odd: those whose networks differ from what
-// the current range would create, because its cidrs or blockSize have changed. Odd blocks stay assigned, so new blocks
-// must not contain any of their addresses.
+// newFreeBlocks records which block numbers are taken, and which blocks are odd: those with networks that the current
+// range would not create, because its cidrs or blockSize have changed. Odd blocks stay assigned, so new blocks must not
+// contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {
