@@ -137,8 +137,8 @@ func (t Tree) renamed(names *strings.Replacer) Tree {
 	return changed
 }
 
-// hideSwitches replaces the IDs of hardware switches with numbers, since drivers derive the IDs from addresses and
-// serial numbers.
+// hideSwitches replaces hardware switch IDs with numbers, since drivers derive these IDs from addresses and serial
+// numbers.
 func (t Tree) hideSwitches() {
 	numbers := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(t.Files)) {

@@ -42,7 +42,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// onDisk writes a sysfs to files.
+// onDisk writes a sysfs tree to files and opens the result.
 func onDisk(b testing.TB, tree discovery.Tree) fs.ReadLinkFS {
 	b.Helper()
 	root := b.TempDir()

@@ -171,8 +171,8 @@ func (n *nodeLinks) useWithFunctions(l netlink.Link, functions []IfName) (Use, e
 	return use, nil
 }
 
-// use returns the use of a single link. Upper devices and the node's own traffic take precedence over uses that can be
-// restored. moves is true if the link itself is moved to another namespace, which discards more of its settings.
+// use returns how the node uses a single link. Upper devices and the node's own traffic take precedence over uses that
+// can be restored. moves is true if the link itself is moved to another namespace, which discards more of its settings.
 func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 	attrs := l.Attrs()
 	for _, other := range n.list {

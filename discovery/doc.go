@@ -1,7 +1,7 @@
-// Package discovery reads the network devices of a node from sysfs and netlink into Facts.
+// Package discovery reads information about a node's network devices from sysfs and netlink into Facts.
 //
-// The rule of this package: it turns I/O into a value. It creates no device, writes nothing to sysfs, does not depend
-// on Kubernetes and makes no decisions: package policy decides which devices are offered.
+// The rule of this package: it turns I/O into a value. It does not create devices, write to sysfs, depend on
+// Kubernetes, or make decisions: package policy decides which devices are offered.
 //
 // Files, in the order of a scan:
 //

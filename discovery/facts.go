@@ -31,7 +31,7 @@ const (
 	// bridges, but is not a bridge itself.
 	TypeOVSDatapath = "ovs-datapath"
 	// TypeOVSInternal is an internal port of Open vSwitch. Each Open vSwitch bridge has an internal port with the
-	// bridge's name. The kernel does not distinguish it from other internal ports, such as the OVN-Kubernetes
+	// bridge's name. The kernel does not distinguish that port from other internal ports, such as the OVN-Kubernetes
 	// management port: only the Open vSwitch database does.
 	TypeOVSInternal = "ovs-internal"
 )
@@ -75,7 +75,7 @@ type Facts struct {
 // Device is a network device: a link, a PCI network function, or both.
 type Device struct {
 	// Name identifies the device on its node. The name of a virtual function is always <pf>v<index>, regardless of the
-	// name and location of its interface; every other device has the name of its interface.
+	// name and location of its interface; every other device is named after its interface.
 	Name IfName `json:"name"`
 	// Interface is the link's current name in the node's network namespace. It is empty if there is no such link, for
 	// example when a virtual function is inside a pod or bound to a userspace driver.
@@ -121,8 +121,8 @@ type Device struct {
 	Product string `json:"product"`
 	// Driver is the kernel driver that the hardware is bound to.
 	Driver string `json:"driver"`
-	// RDMA is true if the device has RDMA devices. If a function's RDMA devices are in another network namespace, their
-	// names are unknown.
+	// RDMA is true if the device has any RDMA devices. If a function's RDMA devices are in another network namespace,
+	// their names are unknown.
 	RDMA bool `json:"rdma"`
 	// RDMADevices contains the sorted names of the RDMA devices, for example mlx5_0: those of the PCI function, those
 	// with a port on the link, and those of a bond's members. The same RDMA device can therefore be listed for several
@@ -184,7 +184,7 @@ type Device struct {
 	// VLANID is None for all devices except VLANs.
 	VLANID int `json:"vlanID"`
 	// DefaultRoute is true if the device carries a default route in the main table or an address of the node, or if it
-	// is below such a device as its bridge port, bond member or parent.
+	// is a bridge port, bond member or parent below such a device.
 	DefaultRoute bool `json:"defaultRoute"`
 }
 

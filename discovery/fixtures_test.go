@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
-// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each of which is
+// TestRecordings reads a sysfs recorded from a real kernel on a machine with two (emulated) igb NICs, each of which is
 // a physical function. The recordings were made without virtual functions, with four virtual functions each, and with
 // one virtual function in another network namespace and one bound to a userspace driver. Only that machine's sysfs was
 // recorded; netlink.json was derived from the files in class/net, without default routes. rxe-exclusive was recorded on

@@ -53,7 +53,7 @@ func FuzzSysfs(f *testing.F) {
 	})
 }
 
-// pathOf returns the path of another file in the same directory.
+// pathOf returns the path to another file in the same directory.
 func pathOf(name, other string) string {
 	return name[:strings.LastIndex(name, "/")+1] + other
 }

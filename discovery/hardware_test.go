@@ -189,7 +189,7 @@ func TestSettingsInAMessage(t *testing.T) {
 	}
 }
 
-// words encodes numbers as in the kernel's structures.
+// words encodes numbers in the same way as the kernel's structures.
 func words(numbers ...uint32) []byte {
 	var bytes []byte
 	for _, n := range numbers {

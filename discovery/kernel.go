@@ -142,7 +142,7 @@ func (k *kernel) LinksAround(names []IfName) ([]netlink.Link, error) {
 // indexOf returns the index of the link described by a message.
 func indexOf(message []byte) int { return int(nl.DeserializeIfInfomsg(message).Index) }
 
-// attributes iterates over the netlink attributes of a message, without their headers.
+// attributes iterates over the netlink attributes in a message and yields their types and values.
 func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(data) >= unix.SizeofRtAttr {

@@ -266,7 +266,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 	await("has gone", "")
 }
 
-// onlyRDMA filters out uevents of devices other than RDMA devices.
+// onlyRDMA drops uevents for devices other than RDMA devices.
 type onlyRDMA struct{ io.Reader }
 
 func (r onlyRDMA) Read(buffer []byte) (int, error) {

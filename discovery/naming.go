@@ -17,7 +17,7 @@ func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 			renamed[d.PCIAddress] = name
 		}
 		if name := names[d.PFAddress]; name != "" && d.AuxiliaryDevice != "" && d.PFName == "" {
-			// Its physical function is currently not on the host, for example because a pod has it.
+			// Its physical function is currently not on the host, for example because it is in a pod.
 			d = d.withPF(name)
 			renamed[d.PFAddress] = name
 		}

@@ -43,7 +43,7 @@ func (s span) parse(text string) (int, error) {
 	return n, nil
 }
 
-// knownSpeed returns a speed unchanged, or 0 for the values that drivers report if the speed is unknown.
+// knownSpeed returns the speed unchanged, or 0 if it is one of the values that drivers report for an unknown speed.
 func knownSpeed(mbits int) int {
 	if mbits < 0 || mbits > 1<<31-1 {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// RDMADevice is an RDMA device as listed by netlink.
+// RDMADevice is an RDMA device as listed through netlink.
 type RDMADevice struct {
 	// Index is the number that the kernel assigned to the device, starting at 0. It does not change when the device is
 	// renamed.
@@ -57,7 +57,7 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 	return nil
 }
 
-// list queries all devices and the links of their ports.
+// list queries all devices and the links behind their ports.
 func (r *rdmaReading) list() error {
 	devices, err := r.source.RDMADevices()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -223,7 +223,7 @@ other dummy
 `)
 }
 
-// addressed is a LinkLister with addresses on links.
+// addressed is a LinkLister that adds addresses to links.
 type addressed struct {
 	discovery.LinkLister
 	indexes map[string]int

@@ -21,7 +21,7 @@ import (
 // in a test. It contains no serial numbers, IP addresses or routes; it only records which links carry the node's
 // addresses and default routes.
 type Recording struct {
-	// Sys is the part of sysfs that was read.
+	// Sys contains the part of sysfs that was read.
 	Sys Tree
 	// Netlink is the data from netlink.
 	Netlink RecordedNetlink
@@ -37,7 +37,7 @@ type RecordedNetlink struct {
 	NodeAddresses []int `json:"nodeAddresses,omitempty"`
 	// EswitchModes contains the switch modes of the physical functions that have an embedded switch.
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
-	// RDMANetns is Device.RDMANetns.
+	// RDMANetns has the same meaning as Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
 	// RDMADevices is sorted by index. RDMAError is the reason why the devices could not be listed.
 	RDMADevices []RecordedRDMADevice `json:"rdmaDevices,omitempty"`

@@ -35,7 +35,7 @@ const (
 	rdmaDirectory = "infiniband"
 )
 
-// networkClass is the PCI base class of network controllers in the format used by sysfs.
+// networkClass is the PCI base class for network controllers, in the format used by sysfs.
 const networkClass = "0x02"
 
 // addressSet is NET_ADDR_SET in the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.

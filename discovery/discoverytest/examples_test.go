@@ -43,7 +43,7 @@ func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	}
 }
 
-// readGolden reads the policies and the devices, by pool and name, from a golden file.
+// readGolden reads the policies and the devices from a golden file. Devices are keyed by pool and name.
 func readGolden(
 	t *testing.T, file string,
 ) (policies []v1alpha1.DeviceExposurePolicy, devices map[string]resourceapi.Device) {
@@ -72,7 +72,7 @@ func readGolden(
 	return policies, devices
 }
 
-// devices returns the published devices by pool and name.
+// devices returns the published devices, keyed by pool and name.
 func devices(result draslices.Result) map[string]resourceapi.Device {
 	devices := map[string]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {

@@ -22,7 +22,7 @@ func GPUMachines() map[string]*Host {
 
 // networkFunction is a PCI function of a ConnectX-7 and its link.
 type networkFunction struct {
-	// bridge is the directory of the bridge above the function.
+	// bridge is the sysfs directory of the bridge above the function.
 	bridge, address, link, rdma string
 	numaNode, speed             int
 }

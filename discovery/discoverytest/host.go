@@ -46,7 +46,8 @@ func (h *Host) FunctionBelow(bridge, address string, files ...string) {
 	h.Symlink(dir+"/driver", "bus/pci/drivers/mlx5_core")
 }
 
-// VirtualFunctions adds virtual functions at the given addresses to the PCI function pf, which supports at least 8.
+// VirtualFunctions adds virtual functions at the given addresses to the PCI function pf, and sets the number of virtual
+// functions that pf supports to at least 8.
 func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	dir := h.Dir(pf)
 	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))),
@@ -160,7 +161,7 @@ func (h *Host) Speed(name string, mbits int) {
 	h.WriteFiles(h.follow("class/net/"+name), fmt.Sprintf("speed=%d", mbits))
 }
 
-// Dir returns the directory of a PCI function.
+// Dir returns a PCI function's directory in sysfs.
 func (h *Host) Dir(function string) string {
 	return h.follow("bus/pci/devices/" + function)
 }

@@ -42,7 +42,7 @@ type Row struct {
 	// PCIAddress and Attributes have the same meaning as in a policy's table, but all attribute names must have a
 	// domain.
 	v1alpha1.PCIAddressAttributes
-	// Interface is the kernel's current name for an interface on the node.
+	// Interface is the current kernel name of an interface on the node.
 	Interface string `json:"interface,omitempty"`
 	// MAC is the address of one or more interfaces: hexadecimal octets separated by colons.
 	MAC string `json:"mac,omitempty"`
@@ -170,7 +170,7 @@ func (r *Row) hasOneSelector() bool {
 	return count == 1
 }
 
-// selects reports whether a row selects a device by its address or name.
+// selects reports whether a row selects a device by PCI address, interface name or MAC address.
 func (r *Row) selects(d *discovery.Device) bool {
 	switch {
 	case r.PCIAddress != "":

@@ -30,7 +30,7 @@ const (
 	Exclusive = "exclusive"
 )
 
-// The kinds of character devices, as named in requests to the kernel.
+// The kinds of character devices, as they are named in requests to the kernel.
 const (
 	Verbs             = "uverbs"
 	ConnectionManager = "rdma_cm"
