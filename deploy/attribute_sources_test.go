@@ -21,7 +21,7 @@ import (
 
 const attributeSources = "samples/attribute-sources"
 
-// source is a sample script with a stand-in for the service that it queries.
+// source describes a fake of the service that a sample script queries.
 type source struct {
 	// header must be set to value in every request, as with the real services.
 	header, value string

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The table in the chart's README lists exactly the chart's values, with their defaults.
+// The table in the chart's README lists exactly the chart's values and their defaults.
 func TestReadmeOfTheChart(t *testing.T) {
 	text, err := os.ReadFile("chart/values.yaml")
 	if err != nil {

@@ -249,7 +249,7 @@ func TestPathsOfDistributions(t *testing.T) {
 	}
 }
 
-// TestExtraMounts: host directories that CNI plugins need are mounted where the plugins expect them.
+// TestExtraMounts: host directories needed by CNI plugins are mounted where the plugins expect them.
 func TestExtraMounts(t *testing.T) {
 	_, objects := rendered(t, "node.extraMounts[0].hostPath=/etc/cni/net.d", "node.extraMounts[0].readOnly=true",
 		"node.extraMounts[1].name=ovs", "node.extraMounts[1].hostPath=/run/openvswitch",
@@ -447,8 +447,7 @@ func TestFlagsAreKnown(t *testing.T) {
 	}
 }
 
-// TestPatternsOfValuesAreThoseOfKubernetes compares the values that the schema accepts with those that the API server
-// accepts.
+// TestPatternsOfValuesAreThoseOfKubernetes checks that the schema and the API server accept the same values.
 func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 	cidr := patternOf(t, "definitions", "cidr", "if")
 	for _, text := range []string{"10.0.0.4/32", "0.0.0.0/0", "10.0.0.4", "10.0.0.4/33", "10.0.0/8", "256.0.0.1/32",

@@ -194,7 +194,7 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return object
 }
 
-// definition is a CRD in the form that the API server uses.
+// definition is a CRD in the API server's internal form.
 type definition struct {
 	structural *schema.Structural
 	validator  validation.SchemaValidator

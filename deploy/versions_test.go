@@ -67,7 +67,7 @@ func versionsOf(t *testing.T) map[string][]served {
 	return kinds
 }
 
-// examples returns valid and invalid objects of every kind, as clients send them.
+// examples returns valid and invalid objects of every kind, in the form in which clients send them.
 func examples(t *testing.T) []map[string]any {
 	t.Helper()
 	var objects []map[string]any
@@ -127,7 +127,8 @@ func TestConversion(t *testing.T) {
 	t.Logf("valid: %v, refused: %v", valid, refused)
 }
 
-// convert converts an object between each pair of versions, and reports whether it is valid in all of them.
+// convert converts an object between the first version and each of the others, and reports whether it is valid in all
+// versions.
 func convert(t *testing.T, versions []served, object map[string]any) bool {
 	t.Helper()
 	stored, problems := versions[0].validate(t, object)
