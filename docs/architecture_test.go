@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/dra-networking/dra-network-driver"
 
-// rule is a row of docs/dev/packages.md.
+// rule is a row in the table in docs/dev/packages.md.
 type rule struct {
 	forTests   bool // only tests may import the package
 	production []string

@@ -163,7 +163,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	}
 }
 
-// checkOverlay checks that the images and objects that an overlay changes exist in the manifests.
+// checkOverlay checks that the images and objects changed by an overlay exist in the manifests.
 func checkOverlay(t *testing.T, text string) {
 	t.Helper()
 	var overlay struct {
@@ -253,7 +253,7 @@ func anchors(text string) []string {
 	return names
 }
 
-// TestLongDocumentsHaveContents checks that a long document begins with a list of its sections, in order.
+// TestLongDocumentsHaveContents checks that long documents begin with a list of their sections, in order.
 func TestLongDocumentsHaveContents(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil {

@@ -56,7 +56,7 @@ func TestAPI(t *testing.T) {
 	reference.Page(t, "api.md", text.Bytes())
 }
 
-// fields writes a row for each field below the given field, sorted by name.
+// fields writes a row for each of the schema's fields, sorted by name, and for the fields below them.
 func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field, fieldPath := schema.Properties[name], path+"."+name

@@ -125,7 +125,7 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 	return "string"
 }
 
-// publication returns the condition under which an attribute is published.
+// publication describes when an attribute is published.
 func publication(name resourceapi.QualifiedName) string {
 	switch {
 	case slices.Contains(policy.AlwaysPublished(), name):
@@ -138,7 +138,7 @@ func publication(name resourceapi.QualifiedName) string {
 	return "no"
 }
 
-// documentation returns the comment on a function.
+// documentation returns a function's doc comment.
 func documentation(t *testing.T, file, name string) []comment.Block {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
