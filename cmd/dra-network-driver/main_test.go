@@ -49,7 +49,7 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]
 	}
 }
 
-// The log contains all settings, and no other flags.
+// The log contains all settings, but no other flags.
 func TestLoggedSettings(t *testing.T) {
 	cmd := command()
 	cmd.InitDefaultHelpFlag()

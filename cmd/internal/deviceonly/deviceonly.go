@@ -1,7 +1,7 @@
 // Package deviceonly is a CNI plugin that does not attach anything. A step that uses it gives containers access to a
 // device's files, such as its RDMA device files, but leaves the device's interface, if any, on the host.
 //
-// The rule of this package: a call changes nothing, so any call can be repeated or skipped.
+// The rule of this package: a call does not change anything, so any call can be repeated or skipped.
 package deviceonly
 
 import (
@@ -39,7 +39,7 @@ type InProcess struct{}
 // Accepts reports whether Call supports a command.
 func (InProcess) Accepts(command string, _ []byte) bool { return command == "ADD" || command == "DEL" }
 
-// Call returns the output that the process would print.
+// Call returns what the plugin would print if it ran as a process.
 func (InProcess) Call(_ context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	configured, err := (&version.ConfigDecoder{}).Decode(args.StdinData)
 	if err != nil || command == "DEL" {

@@ -109,7 +109,7 @@ func deviceFolder(bus, name string) (string, error) {
 // pod; this is how linkIndexBelow detects that a device is already in use.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
-	// The link of a virtio NIC is below the device on the virtio bus. That device is a child of the PCI function.
+	// A virtio NIC's link is below the device on the virtio bus, which is a child of the PCI function.
 	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {

@@ -103,7 +103,7 @@ func (b *bench) veth(name string, index int) {
 	})
 }
 
-// links returns the relevant properties of the links that the test created in a namespace.
+// links returns the relevant properties of those links in a namespace that the test has created.
 func (b *bench) links(space *namespace) []string {
 	b.Helper()
 	found, err := space.links.LinkList()

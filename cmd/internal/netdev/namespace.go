@@ -100,7 +100,7 @@ func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	return highest + 1, nil
 }
 
-// linkLocation is the namespace, name and index of a link.
+// linkLocation consists of the namespace, name and index of a link.
 type linkLocation struct {
 	space *namespace
 	name  string

@@ -58,10 +58,10 @@ func (*InProcess) Accepts(command string, stdin []byte) bool {
 	return err == nil && conf.IPAM.Type == "" && (command == "ADD" || command == "DEL")
 }
 
-// Call executes ADD or DEL. It returns the output that the process would print; its errors are of type *types.Error. If
-// ctx is done before the move of the link has started, Call stops; a move that has started is completed, since the
-// kernel does not interrupt it. Call checks the version in the same way as package skel, so that an invalid
-// configuration results in the same error either way.
+// Call executes ADD or DEL. It returns the output that the plugin would print as a process; its errors are of type
+// *types.Error. If ctx is done before the move of the link has started, Call stops; a move that has started is
+// completed, since the kernel does not interrupt it. Call checks the version in the same way as package skel, so that
+// an invalid configuration results in the same error either way.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
 	if err == nil {

@@ -27,7 +27,7 @@ type place struct{ node, topology string }
 // are already assigned.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
-	// seen is the time when this process first observed the claim's demand.
+	// seen is when this process first observed the claim's demand.
 	seen      time.Duration
 	instances map[place]int
 	pods      int
@@ -119,8 +119,8 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
-// replace sets a claim's demand; an empty use removes it. It returns the topologies whose ranges must be reconciled.
-// For most claim updates, which only change a condition or an address, there are none.
+// replace sets a claim's demand, or removes it if now is empty. It returns the topologies whose ranges must be
+// reconciled. For most claim updates, which only change a condition or an address, there are none.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +190,7 @@ func (d *demand) unknown(perPod map[string]int) []Group {
 	return groups
 }
 
-// takes reports whether a claim uses addresses from the range that perPod belongs to.
+// takes reports whether a claim with this demand uses addresses from the range that perPod belongs to.
 func (u *use) takes(perPod map[string]int) bool {
 	for spot := range u.instances {
 		if perPod[spot.topology] > 0 {
@@ -357,7 +357,7 @@ type releases struct {
 	byRange map[string]map[string]release // by range name and block name
 }
 
-// release is the observed release of a block, in process time.
+// release records when this process observed the release of a block, in monotonic time.
 type release struct {
 	// uid is the block's UID. Its name may be reused.
 	uid types.UID

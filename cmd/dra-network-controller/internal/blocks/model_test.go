@@ -68,7 +68,8 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return nil
 }
 
-// machine is a computer with a kubelet, a driver and an IPAM plugin, which act on the last state that they received.
+// machine is a computer with a kubelet, a driver and an IPAM plugin, all of which act on the last state that they
+// received.
 type machine struct {
 	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
@@ -208,8 +209,8 @@ func (w *world) deleteClaim(name string) {
 	}
 }
 
-// start starts a pod on a machine: the scheduler allocates a claim for the machine's node, and the machine's driver
-// assigns an address from a block that it has received.
+// start starts a pod on a machine: the scheduler allocates a claim on the machine's node, and the machine's driver
+// assigns an address from one of the blocks that it knows of.
 func (w *world) start() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
@@ -283,7 +284,7 @@ func (w *world) wait() {
 	}
 }
 
-// check verifies that no two pods on running machines share an address, regardless of the state of the API server.
+// check verifies that no two pods on running machines have the same address, regardless of the API server's state.
 func (w *world) check(step int) {
 	holders := map[netip.Addr]string{}
 	for _, m := range w.machines {

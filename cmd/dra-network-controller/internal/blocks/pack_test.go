@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestClaimsOfSeveralPodsFindABlock: a claim needs a single block with enough room; two blocks with enough room in
-// total are not sufficient.
+// TestClaimsOfSeveralPodsFindABlock: a claim needs a single block with enough room; it is not sufficient if two blocks
+// have enough room in total.
 func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -86,7 +86,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	if len(c.r.claims().sizes) > 0 {
 		t.Errorf("sizes of groups without claims: %v", c.r.claims().sizes)
 	}
-	// A later PodGroup with the same name does not determine the size, and the size of a deleted group is unknown.
+	// The size is not taken from a later PodGroup with the same name, and the size of a deleted group is unknown.
 	claim.Status.ReservedFor[0].UID = "gang#0"
 	c.r.claims().set(claim)
 	c.reconcile()

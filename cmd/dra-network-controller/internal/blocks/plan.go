@@ -19,7 +19,7 @@ const defaultReturnDelay = time.Hour
 // recheck is the delay after which a block that may be in use is checked again, and the minimum value of Changes.Next.
 const recheck = 30 * time.Second
 
-// Node contains the properties of a node that a plan depends on.
+// Node contains those properties of a node that a plan depends on.
 type Node struct {
 	UID types.UID
 	// Selected reports whether the range's nodeSelector matches the node.
@@ -30,13 +30,14 @@ type Node struct {
 // this: where outdated input could do harm, either the API server rejects the change, or the reconciler verifies it
 // with the API server.
 type State struct {
-	// Range is the range. If it no longer exists, only its name and a deletion timestamp are set.
+	// Range is the range for which the plan is made. If it no longer exists, only its name and a deletion timestamp are
+	// set.
 	Range *v1alpha1.AddressRange
 	// Addresses is the parsed range, or nil if the range is invalid and therefore assigns no blocks.
 	Addresses *addresses.Range
 	// Nodes are the nodes in the cluster, by name.
 	Nodes map[string]Node
-	// Blocks are the blocks from the range.
+	// Blocks are the range's existing blocks.
 	Blocks []v1alpha1.AddressBlock
 	// Demand maps node names to the number of addresses used by the claims on the node.
 	Demand map[string]int

@@ -110,7 +110,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string 
 	return names
 }
 
-// ofClaim records a claim's demand, and returns the ranges that its current and previous topologies use.
+// ofClaim records a claim's demand, and returns the ranges used by the claim's current and previous topologies.
 func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone bool) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -231,7 +231,8 @@ func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
 	return nil
 }
 
-// validate returns a range's node selector and the problems in its spec. It sets state.Addresses if the range is valid.
+// validate returns a range's node selector and any problems with its spec. It sets state.Addresses if the range is
+// valid.
 func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
@@ -351,8 +352,8 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
-// writeStatus skips a deleted range whose finalizer was removed. The API server deletes the range when its finalizer is
-// removed, so an update would fail with a conflict or NotFound.
+// writeStatus writes a range's status, except for a deleted range whose finalizer was removed. The API server deletes
+// the range when its finalizer is removed, so an update would fail with a conflict or NotFound.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {

@@ -189,7 +189,7 @@ func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 	}
 }
 
-// TestKeeperMends checks that the keeper repairs changes that users and other programs make to its objects.
+// TestKeeperMends checks that the keeper undoes changes that users and other programs make to its objects.
 func TestKeeperMends(t *testing.T) {
 	for name, spoil := range map[string]func(*cluster) client.Object{
 		"trust is taken away": func(c *cluster) client.Object {
@@ -289,7 +289,7 @@ func staleConfiguration() *admissionregistration.ValidatingWebhookConfiguration 
 	return old
 }
 
-// stale is a reader that returns earlier versions of the objects.
+// stale is a reader that returns outdated versions of the objects.
 type stale struct {
 	client.Reader
 	secret        *corev1.Secret

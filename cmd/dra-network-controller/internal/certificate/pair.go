@@ -89,8 +89,8 @@ func template(commonName string, now time.Time, validity time.Duration) (*x509.C
 	}, nil
 }
 
-// check returns the server certificate. It fails if a client that trusts the authority would reject the certificate for
-// any of the names.
+// check parses and returns the server certificate. It fails if a client that trusts the authority would reject the
+// certificate for any of the names.
 func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
@@ -141,7 +141,7 @@ func read(data map[string][]byte) Held {
 	}
 }
 
-// data is the inverse of read. Keys without a value are omitted, so that the Secret shows at a glance whether a next
+// data is the inverse of read. Keys without a value are omitted, so that a glance at the Secret shows whether a new
 // certificate is pending.
 func (h Held) data() map[string][]byte {
 	data := map[string][]byte{

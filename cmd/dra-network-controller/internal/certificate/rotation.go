@@ -18,7 +18,7 @@ const maxPeriod = 10 * time.Second
 
 // Rotation decides when certificates are replaced.
 type Rotation struct {
-	// Validity is how long a certificate is valid. The next certificate is created when a third of this time is left.
+	// Validity is how long a certificate is valid. A new certificate is created when a third of this time is left.
 	Validity time.Duration
 }
 

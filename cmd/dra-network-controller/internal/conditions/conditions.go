@@ -155,9 +155,9 @@ func Cut(text string, size int) string {
 const maxEvent = 900
 
 // EmitEvents emits an event for each of an object's conditions that starts or stops reporting a problem, or reports a
-// different problem. A new object without problems gets no event. before contains the previous conditions, and written
-// contains the conditions that were just written. The events API rejects notes longer than 1,024 bytes, and package
-// events merely logs the rejection, so messages are shortened to maxEvent.
+// different problem. No event is emitted for a new object without problems. before contains the previous conditions,
+// and written contains the conditions that were just written. The events API rejects notes longer than 1,024 bytes, and
+// package events merely logs the rejection, so messages are shortened to maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]

@@ -1,5 +1,5 @@
-// Package endpoints writes EndpointSlices for Services whose pods are reached through the interfaces of a
-// NetworkTopology. It uses the addresses in the status of the pods' claims.
+// Package endpoints writes EndpointSlices for Services whose pods are reached through interfaces that a NetworkTopology
+// creates. It takes the addresses from the status of the pods' claims.
 //
 // The rule of this package: [Wanted] and [Compare] are pure and compute a Service's slices; [Reconciler] writes them.
 // The annotation is on the Service itself, and only pods in the Service's namespace become endpoints, so the annotation

@@ -288,8 +288,8 @@ func TestServicesThatGetNone(t *testing.T) {
 	}
 }
 
-// TestPortsOfSidecars: a port has the same number as in Kubernetes, even if the pod comes from the cache. Containers
-// take precedence over sidecars, and init containers that run to completion are ignored.
+// TestPortsOfSidecars: a port resolves to the same number as in Kubernetes, even if the pod comes from the cache.
+// Containers take precedence over sidecars, and init containers that run to completion are ignored.
 func TestPortsOfSidecars(t *testing.T) {
 	container := func(port int32, policy *corev1.ContainerRestartPolicy) corev1.Container {
 		return corev1.Container{RestartPolicy: policy, Ports: []corev1.ContainerPort{{Name: "metrics",

@@ -9,7 +9,7 @@ import (
 
 // Limits on the size of a pod or Service in the cache. Users control the number and size of these objects.
 const (
-	// maxText is the maximum size in bytes of all labels on a pod together, and of an annotation on a Service.
+	// maxText is the maximum size, in bytes, of an annotation on a Service and of all labels on a pod combined.
 	maxText = 4096
 	// maxPorts is the maximum number of ports in a Service and in a pod, because an EndpointSlice can have at most 100
 	// ports (discovery/v1, EndpointSlice.ports).
@@ -52,9 +52,9 @@ func TransformService(object any) (any, error) {
 }
 
 // TransformPod reduces a pod to the fields that endpoints depend on, before the cache stores it. A pod that has no
-// claims or exceeds one of the limits is reduced to its identity and gets no endpoints. Containers are reduced to their
-// ports, in order, because the first port with a given name takes precedence. The only init containers that are kept
-// are sidecars.
+// claims or exceeds one of the limits is reduced to its identity and does not become an endpoint. Containers are
+// reduced to their ports, in order, because the first port with a given name takes precedence. The only init containers
+// that are kept are sidecars.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -103,7 +103,7 @@ func isTooLarge(pod *corev1.Pod) bool {
 	return text > maxText || ports > maxPorts || len(pod.Spec.ResourceClaims) > maxClaims
 }
 
-// identity returns the metadata that the cache and the workqueue need for every object.
+// identity returns the metadata that the cache and the work queue need for every object.
 func identity(meta *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
 		ResourceVersion: meta.ResourceVersion, DeletionTimestamp: meta.DeletionTimestamp}

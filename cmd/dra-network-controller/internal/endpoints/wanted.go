@@ -127,8 +127,8 @@ func Wanted(
 	return wanted, nil
 }
 
-// addressesOf returns the addresses of a claim's devices in a pod, according to the claim's status. It returns none for
-// a claim that several pods share, because the status does not show which pod an address belongs to. The UID is
+// addressesOf returns the addresses that a claim's devices have in a pod, according to the claim's status. It returns
+// none if several pods share the claim, because the status does not show which pod an address belongs to. The UID is
 // compared because when a pod is recreated with the same name, as in a StatefulSet, the claim may still be reserved for
 // the old pod.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {

@@ -105,7 +105,7 @@ func TestTransformOfSomethingElse(t *testing.T) {
 	}
 }
 
-// offersCluster is an API server that counts writes.
+// offersCluster is a fake API server that counts writes.
 type offersCluster struct {
 	t      *testing.T
 	api    client.Client

@@ -88,7 +88,7 @@ func withoutTakenNames(
 ) (free, holders []resourceapi.DeviceClass) {
 	free = slices.Clone(wanted)
 	isOurs := func(class *resourceapi.DeviceClass) bool {
-		// A user's copy of our class has our label, but a different name.
+		// If a user has copied our class, the copy has our label, but a different name.
 		isCopy := metav1.GetControllerOf(class) == nil && !slices.ContainsFunc(wanted,
 			func(want resourceapi.DeviceClass) bool { return want.Name == class.Name })
 		return belongsTo(class, topology) && !isCopy

@@ -117,7 +117,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	topology := parse(t, bonded)
 	existing := append(classesOf(topology, false),
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
-		// A user's copy has our labels, but no owner.
+		// A copy made by a user has our labels, but no owner.
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied",
 			Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
 	changes := Compare(topology, nil, existing)

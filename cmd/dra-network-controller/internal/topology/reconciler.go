@@ -153,9 +153,9 @@ func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 		accepted.ObservedGeneration == topology.Generation
 }
 
-// Schemas returns the built-in schemas and the schemas in the cluster, which take precedence. If a schema is invalid,
-// its parameters are dropped. Its other properties, such as the parameter that takes the device name, are kept:
-// otherwise, a typo would remove the classes of every topology that uses the plugin.
+// Schemas returns the schemas in the cluster and the built-in schemas. Those in the cluster take precedence. If a
+// schema is invalid, its parameters are dropped. Its other properties, such as the parameter that takes the device
+// name, are kept: otherwise, a typo would remove the classes of every topology that uses the plugin.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {

@@ -175,7 +175,7 @@ status: net-a net-b; cluster: net-a net-b`
 	c.expect("invalid again", "writes: delete net-a, delete net-b, status net\n"+fmt.Sprintf(invalid, 4))
 }
 
-// A missing range is reported until it exists, because pods wait for it.
+// A missing range is reported until it is created, because pods wait for it.
 func TestReconcileTellsMissingRanges(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps), &v1alpha1.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "r2"}})
 	edit := func(name string) {
@@ -540,7 +540,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	}
 }
 
-// TestListAttributesAreTakenBack: classes follow changes to the option.
+// TestListAttributesAreTakenBack: classes are updated when the option changes.
 func TestListAttributesAreTakenBack(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	for _, lists := range []bool{true, false, true} {

@@ -123,7 +123,7 @@ func decoded[T any](
 	}
 }
 
-// checkPolicy checks a policy with the same function as the nodes, so that they always agree.
+// checkPolicy checks a policy with the same function that nodes use, so that the webhook and the nodes always agree.
 func (h *Handler) checkPolicy(ctx context.Context, p *policyapi.DeviceExposurePolicy) assessment {
 	problems, remarks := policy.Check(p)
 	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only affect remarks

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// post sends a request to a handler and returns the status code and body of the response.
+// post sends a request to a handler and returns the response's status code and body.
 func post(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
