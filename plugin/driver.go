@@ -99,7 +99,7 @@ type Driver struct {
 	linkTypes  *host.LinkTypes
 	journal    journal.Opened
 	stopWork   context.CancelFunc
-	// again prepares claims once more, in the same way as a call from the kubelet.
+	// again prepares claims again, in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hung driver.
 	heartbeats *telemetry.Heartbeats

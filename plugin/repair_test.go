@@ -26,7 +26,7 @@ func (f *fixture) repairing() (d *Driver, sweep func()) {
 	return d, func() { d.sweep(f.Context(), sweeper) }
 }
 
-// A sweep restores the gates of attached claims, regardless of what has happened to their files, and reports failures.
+// A sweep restores the gates of attached claims, regardless of any damage to their files, and reports failures.
 func TestRemovedFilesAreRepaired(t *testing.T) {
 	f := newFixture(t)
 	d, sweep := f.repairing()

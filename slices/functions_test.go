@@ -290,7 +290,7 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries do not change by a single byte, regardless of what the share would be now, and the counter covers
+// Allocated entries do not change by a single byte, regardless of the size that the share would have now, and the counter covers
 // them. The NIC is also offered as a whole, so that a counter exists.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,

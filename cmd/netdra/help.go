@@ -41,8 +41,8 @@ func displayName(name string) string {
 // The following functions replace the argument checks in package cobra, which count arguments but do not name the
 // missing one.
 
-// noArguments rejects all arguments. advice is the command that the user probably meant, with {} in place of the
-// argument. If advice is empty, the error refers to the help.
+// noArguments rejects all arguments. advice is the command that the user probably meant, with {} instead of
+// the argument. If advice is empty, the error refers to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {

@@ -176,7 +176,7 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 }
 
 // VerifyReturned is called when a claim is released. It verifies that the exclusive devices in the claim's plans are on
-// the host in their original state, regardless of what the journal says, since an attachment's record may be damaged. A
+// the host in their original state, regardless of the journal, since an attachment's record may be damaged. A
 // virtual device that is missing from the host is not part of any attachment, so it no longer exists. The error lists
 // the devices that have not returned, and the caller must retry. After GiveUpAttempts failures, the missing device is
 // quarantined, as in Del, and no longer causes an error.

@@ -128,7 +128,7 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If each RDMA device is in a single namespace, a device without an interface is moved by itself. A device whose
+// If each RDMA device is in a single namespace, a device without an interface is moved on its own. A device whose
 // interface would stay on the host is rejected.
 func TestRDMADeviceWithoutInterfaceMoves(t *testing.T) {
 	w, _ := withRDMA(t, cnichain.RDMAExclusive, filesStep)

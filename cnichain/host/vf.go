@@ -64,7 +64,7 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
-// vfIndex returns the number of a virtual function within its PF. The number is read anew for each use: after a change
+// vfIndex returns the number of a virtual function within its PF. The number is read again for each use: after a change
 // to sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an
 // unrelated function.
 func vfIndex(pfDir, address string) (int, error) {

@@ -368,7 +368,7 @@ func (p *realPod) show() []string {
 	return lines
 }
 
-// has compares the description of what was added to the pod with the expected lines.
+// has compares the description of all additions to the pod with the expected lines.
 func (p *realPod) has(want ...string) {
 	p.Helper()
 	if diff := cmp.Diff(want, p.show()); diff != "" {

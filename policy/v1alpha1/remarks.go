@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Remarks returns remarks about the parts of a valid policy whose effect may differ from what the author expects. Each
+// Remarks returns remarks about the parts of a valid policy whose effect may differ from the author's intention. Each
 // remark suggests an alternative.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
