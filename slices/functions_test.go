@@ -290,8 +290,8 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries do not change by a single byte, regardless of the size that the share would have now, and the counter covers
-// them. The NIC is also offered as a whole, so that a counter exists.
+// Allocated entries do not change by a single byte, even if the share would have another size now, and the counter
+// covers them. The NIC is also offered as a whole, so that a counter exists.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
 		specs ...string) draslices.Result {
