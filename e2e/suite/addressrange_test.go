@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Two topologies use addresses from one range. The node gets blocks as its pods need them. When all blocks are
-// allocated, the status of the range and an event about the waiting pod report this. The pod starts when another pod
-// terminates. Pods keep their addresses when the driver is killed.
+// Two topologies use addresses from one range. The node is assigned blocks as its pods need them. When all blocks are
+// allocated, the range's status and an event for the waiting pod report that the range is exhausted. The pod starts
+// once another pod terminates. Pods keep their addresses when the driver is killed.
 func TestAddressRange(t *testing.T) {
 	e := newEnv(t, "ranges")
 	e.veth("ar0")
@@ -22,7 +22,7 @@ kind: AddressRange
 metadata: {name: storage}
 spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 `)
-	// The range exists until its blocks are returned. Other tests do not have to wait for this.
+	// The range is deleted only once its blocks have been returned. Other tests do not have to wait for the deletion.
 	t.Cleanup(func() { e.must("kubectl", "delete", "addressrange", "storage", "--ignore-not-found", "--wait=false") })
 	objects := []string{expose("ar0", "macvlan", true, "ar0")}
 	for _, name := range []string{"ar-left", "ar-right"} {
@@ -37,7 +37,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	e.offer("ar0")
 	e.rangeSays("BlocksAssigned=True Assigned")
 	before := e.state()
-	// The first block provides .2 and .3, the second .4 to .6.
+	// The first block provides .2 and .3, and the second provides .4 to .6.
 	addresses := map[string]string{}
 	for i := range 5 {
 		name := fmt.Sprintf("pod%d", i)

@@ -16,10 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// outage is the minimum time without the API server.
+// outage is the minimum time for which the API server is down.
 const outage = time.Minute
 
-// While the API server is down, pods with prepared claims are attached, and detachments in progress complete.
+// While the API server is down, pods with prepared claims are still attached, and detachments that are in progress
+// still complete.
 func TestAPIServerDown(t *testing.T) {
 	e := newEnv(t, "outage")
 	coming, going := e.stage("oa", 136, 0), e.stage("oc", 138, 0)
@@ -66,8 +67,8 @@ func (e *env) catchUp() {
 	e.driverReady()
 }
 
-// A node reboot kills all processes, destroys all network namespaces and clears the memory; the disk is unchanged. Pods
-// get their interfaces again, and no old interfaces remain.
+// A node reboot kills all processes, destroys all network namespaces and clears memory, but leaves the disk unchanged.
+// Pods get their interfaces back, and no stale interfaces remain.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -92,8 +93,8 @@ func TestReboot(t *testing.T) {
 }
 
 // reboot terminates everything that does not survive a reboot, and starts the node again. The kernel's boot ID does not
-// change, so compared with the journal, only the namespaces have disappeared. unplug and plug remove and create the
-// hardware, which a real machine would detect again.
+// change, so the only difference from the journal is that the namespaces are gone. unplug removes the hardware and plug
+// recreates it, because a real machine would detect its hardware again.
 func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -129,8 +130,8 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another pod is detached even though the runtime did not report that the pod
-// terminated and the claim is still in use. The other pod keeps its interface.
+// A pod that shares its claim with another pod is detached even if the runtime never reported that the pod terminated
+// and the claim is still in use. The other pod keeps its interface.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")
@@ -158,7 +159,7 @@ func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e.asItWas(before)
 }
 
-// sharedClaim returns a claim that pods refer to by its name.
+// sharedClaim returns a claim that pods reference by name.
 func sharedClaim(name string, classes ...string) string {
 	requests := make([]string, len(classes))
 	for i, class := range classes {
@@ -172,7 +173,7 @@ spec: {devices: {requests: [%s]}}
 `, name, strings.Join(requests, ", "))
 }
 
-// all calls do n times concurrently.
+// all runs n concurrent calls of do.
 func (e *env) all(n int, do func(int) error) {
 	e.Helper()
 	var group errgroup.Group

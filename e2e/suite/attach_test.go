@@ -32,7 +32,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	e.showsHealthy("p", "dra.networking/interfaces=when-attached.")
-	// Check the metadata of the device inside the container (KEP-5304).
+	// Check the device metadata inside the container (KEP-5304).
 	if metadata := e.inPod("p", "sh", "-c",
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
@@ -50,7 +50,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 }
 
-// showsHealthy waits until a pod's status reports that a resource whose ID has the given prefix is healthy (KEP-4680).
+// showsHealthy waits until a pod's status reports a resource with the given ID prefix as healthy (KEP-4680).
 func (e *env) showsHealthy(name, prefix string) {
 	e.Helper()
 	e.eventually(name+" shows a healthy "+prefix, func(ctx context.Context) (bool, error) {
@@ -97,7 +97,7 @@ func TestWholeLinkComesHome(t *testing.T) {
 	e.unchanged("wl0", generation)
 }
 
-// versions returns the slices of a device's pool with their resource versions.
+// versions returns the slices in a device's pool, each with its resource version.
 func (e *env) versions(device string) string {
 	slices, err := e.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -182,7 +182,7 @@ func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	}
 }
 
-// The interfaces of a pod with two claims are numbered in the order of the pod's resourceClaims.
+// If a pod has two claims, its interfaces are numbered in the order of its resourceClaims.
 func TestTwoClaimsOfOnePod(t *testing.T) {
 	e := newEnv(t, "twoclaims")
 	e.veth("tc0")

@@ -8,10 +8,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// If a claim can never succeed, an event about the pod reports the reason, the pod waits without holding a device, and
-// the pod terminates when it is deleted. Some cases use an administrator's classes, because the controller's classes
-// cannot have these errors. In addition, the API server rejects many of these claims for the controller's classes
-// before the claims reach a node.
+// If a claim can never succeed, an event for the pod reports the reason, the pod waits without holding a device, and
+// the pod terminates when it is deleted. Some cases use classes written by an administrator, because classes created by
+// the controller cannot have these errors. In addition, the API server rejects many of these claims before they reach a
+// node if they use the controller's classes.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -23,7 +23,8 @@ func TestBadClaims(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {
 			e := e.part(t)
-			// The webhook rejects these claims for the controller's classes. With another class, they reach the driver.
+			// The webhook rejects these claims if they use the controller's classes. With any other class, they reach
+			// the driver.
 			e.create(claimspectest.OfOwnClasses(bad.Templates()))
 			e.create(podOf(bad))
 			e.event(bad.Name, bad.Wants...)
@@ -37,7 +38,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// podOf returns a pod with the claims in a case.
+// podOf returns a pod that uses the claims in a test case.
 func podOf(bad claimspectest.Case) string {
 	var claims, uses []string
 	for i, template := range bad.TemplateNames() {
@@ -52,7 +53,7 @@ func podOf(bad claimspectest.Case) string {
 	).Replace(pod(bad.Name, ""))
 }
 
-// If a device disappears after scheduling, an event about the pod reports this.
+// If a device disappears after its pod was scheduled, an event for the pod reports this.
 func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e := newEnv(t, "went")
 	e.offerMacvlan("we0", "10.172.0.0/24")

@@ -16,12 +16,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nritest"
 )
 
-// recordCalls makes TestRuntimeCalls replace the recording of the runtime's calls.
+// recordCalls makes TestRuntimeCalls overwrite the recording of the runtime's calls.
 var recordCalls = flag.Bool("record-calls", false,
 	"have TestRuntimeCalls write its recording to plugin/nritest/testdata")
 
-// The container runtime calls NRI plugins in the same way as the simulated runtime in unit tests; both are compared
-// with the same recording. The runtime restarts while the pod is running.
+// The container runtime calls NRI plugins in the same way as the simulated runtime in the unit tests: both must match
+// the same recording. The runtime restarts while the pod is running.
 func TestRuntimeCalls(t *testing.T) {
 	e := newEnv(t, "calls")
 	e.offerMacvlan("ca0", "10.141.0.0/24")
@@ -67,7 +67,7 @@ func TestRuntimeCalls(t *testing.T) {
 	e.deleting("p")
 	e.gone("p")
 	recorded("RemoveContainer", 4)
-	if e.cluster.RuntimeComponent() == lab.CRIO { // containerd does not report the end of a pod that it did not start
+	if e.cluster.RuntimeComponent() == lab.CRIO { // containerd does not report when a pod it did not start terminates
 		recorded("RemovePodSandbox", 3)
 	}
 	stop()
@@ -84,7 +84,7 @@ func TestRuntimeCalls(t *testing.T) {
 	compareRecording(t, filepath.Join("../../plugin/nritest/testdata", name+".txt"), recorder.Text())
 }
 
-// compareRecording compares a recording with a file, or writes the file.
+// compareRecording checks that a recording matches a file or, with recordCalls, writes the file.
 func compareRecording(t *testing.T, path, got string) {
 	t.Helper()
 	if *recordCalls {

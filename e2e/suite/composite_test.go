@@ -12,16 +12,16 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// A driver that composes devices requests the preparation of a claim that the pod does not list, so the kubelet does
-// not manage the claim. The pod gets the interface before its container starts. The link is free once the pod and the
-// claim have been deleted.
+// A driver that composes devices asks for a claim to be prepared that the pod does not list, so the kubelet does not
+// manage the claim. The pod gets the interface before its container starts. The link is free once the pod and the claim
+// have been deleted.
 func TestClaimOfAComposingDriver(t *testing.T) {
 	e := newEnv(t, "composing")
 	e.offerMacvlan("co0", "10.186.0.0/24")
 	before := e.state()
 	allocation := e.allocationOf("first", "co0-uplink")
-	// The scheduling gate prevents the kubelet from creating the sandbox before the claim is prepared. The kubelet
-	// itself guarantees this order for the drivers that it calls.
+	// The scheduling gate prevents the kubelet from creating the sandbox before the claim is prepared. For drivers that
+	// the kubelet calls, the kubelet itself guarantees this order.
 	e.create(strings.Replace(pod("composed", ""), "spec:\n",
 		"spec:\n  schedulingGates: [{name: example.com/composer}]\n",
 		1))
@@ -76,7 +76,7 @@ func (e *env) reserved(
 	return claim
 }
 
-// draPlugin returns a client for the service that the driver provides to the kubelet on its node.
+// draPlugin returns a client for the gRPC service that the driver offers to the kubelet on its node.
 func (e *env) draPlugin() drapb.DRAPluginClient {
 	e.Helper()
 	sockets := e.filesOnNode("/var/lib/kubelet/plugins/dra.networking/dra*.sock")

@@ -16,14 +16,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// crowd is the number of pods that start concurrently. A node accepts 110 pods by default; starting them takes four
-// minutes on two processors.
+// crowd is the number of pods that start concurrently. By default, a node accepts 110 pods; starting that many takes
+// four minutes on two processors.
 var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
 
 // memoryLimit is the memory, in MiB, that the driver may use with 110 pods. It is not checked in runs with fewer pods.
 const memoryLimit = 128
 
-// On a full node, all pods start concurrently, and one of them has four interfaces. At the end, the driver is in its
+// A full node is started with all pods at once, one of which has four interfaces. Afterwards, the driver is back in its
 // initial state.
 func TestFullNode(t *testing.T) {
 	e := newEnv(t, "full")
@@ -86,7 +86,7 @@ func TestFullNode(t *testing.T) {
 	}
 }
 
-// use is the resource usage of the driver's process.
+// use is the resource usage of the driver process.
 type use struct {
 	memory, peak      int // in MiB, including the pages of the program
 	goroutines, files int
@@ -116,7 +116,7 @@ func (e *env) use() use {
 	return now
 }
 
-// createPod creates a pod without kubectl, because this is faster.
+// createPod creates a pod through the client library, which is faster than kubectl.
 func (e *env) createPod(name, template string) error {
 	wanted := &corev1.Pod{}
 	if err := yaml.Unmarshal([]byte(pod(name, template)), wanted); err != nil {

@@ -1,5 +1,5 @@
 // Package suite tests the driver from the user's perspective: through the API of a real Kubernetes cluster, with links
-// of a real kernel.
+// in a real kernel.
 //
 // The rule of this package is black-box testing. The tests read only the API, the kernel, the runtime's files, and the
 // driver's output for users: logs, metrics, and netdra's socket. An observer that only queries the kernel determines

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A healthy node has no findings, with or without pods. Problems are reported.
+// doctor reports no findings on a healthy node, with or without pods, and reports problems if there are any.
 func TestDoctor(t *testing.T) {
 	e := newEnv(t, "doctor")
 	e.veth("do0")
@@ -50,9 +50,9 @@ func TestDoctor(t *testing.T) {
 	e.healthy("the node afterwards")
 }
 
-// healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change, so its
-// report about policies may be slightly outdated: it may come from a time when a plugin was missing or a link from
-// another test existed.
+// healthy waits until doctor reports no findings. The driver checks plugins once a minute and when devices change, so
+// its report on policies may be slightly out of date: it may predate the installation of a plugin or the removal of
+// another test's link.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {

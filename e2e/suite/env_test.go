@@ -25,7 +25,7 @@ import (
 // patience is the time limit for every wait in a test.
 const patience = 3 * time.Minute
 
-// env is the part of the cluster that one test uses.
+// env is the part of the cluster that a single test uses.
 type env struct {
 	*testing.T
 	cluster   *lab.Cluster
@@ -34,7 +34,7 @@ type env struct {
 	explained sync.Once
 }
 
-// newEnv creates a namespace for a test, and checks at the end of the test that nothing remains on the node.
+// newEnv creates a namespace for a test and, at the end of the test, checks that nothing remains on the node.
 func newEnv(t *testing.T, namespace string) *env {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
@@ -81,7 +81,8 @@ func (e *env) lines(path string) []string {
 	return strings.Split(string(data), "\n")
 }
 
-// explain prints, once, the evidence that is needed to diagnose a failed test. Call it before anything is removed.
+// explain prints the information needed to diagnose a failed test. Only the first call prints anything. Call it before
+// anything is removed.
 func (e *env) explain() {
 	if e.Failed() {
 		e.explained.Do(e.showEvidence)
@@ -178,7 +179,7 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 }
 
 // allPods waits until a condition is true for each of the pods. patience limits the time until the condition becomes
-// true for the next pod: many concurrent pods take turns, and any of them may be the last.
+// true for one more pod: concurrent pods progress one at a time, in any order.
 func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
 	e.Helper()
 	check := func(ctx context.Context, name string) (bool, error) {
@@ -225,13 +226,13 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// event waits for an event that is about an object and contains all texts.
+// event waits for an event for an object whose reason and message contain all texts.
 func (e *env) event(object string, texts ...string) {
 	e.Helper()
 	e.anyEvent(object, texts)
 }
 
-// anyEvent waits for an event that is about an object and contains all texts of one of the alternatives.
+// anyEvent waits for an event for an object whose reason and message contain all texts of one of the alternatives.
 func (e *env) anyEvent(object string, alternatives ...[]string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("event of %s with %q", object, alternatives), func(ctx context.Context) (bool, error) {
@@ -292,7 +293,7 @@ func (e *env) veth(name string) {
 	})
 }
 
-// link waits until a link is on the node, and returns ip's output for the link.
+// link waits until a link exists on the node, and returns ip's output for the link.
 func (e *env) link(name string) string {
 	e.Helper()
 	var shown string

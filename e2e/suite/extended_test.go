@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod returns a pod as users write it for a device plugin, with only resource limits. A container is given as
-// "name: {resource: count}". Containers with the prefix "init " exit immediately.
+// extendedPod returns a pod like those that users write for a device plugin, with resource limits but no claims. A
+// container is given as "name: {resource: count}". Containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
 	for _, container := range containers {
@@ -70,8 +70,8 @@ func (e *env) offerExtended(name string, network int) {
 	e.offer(name+"0", name+"1", name+"2")
 }
 
-// Pods that were written for a device plugin get interfaces from topologies, by the resource name in the topology and
-// by the resource name that Kubernetes defines for the class. This also works while a pod that uses a user-created
+// Pods that were written for a device plugin get interfaces from topologies, whether they use the resource name in the
+// topology or the resource name that Kubernetes defines for the class. This also works while a pod with a user-created
 // claim is running.
 func TestExtendedResources(t *testing.T) {
 	e := newEnv(t, "extended")
@@ -116,8 +116,8 @@ spec:
 }
 
 // Each container gets exactly the devices that it requests, regardless of what other containers in the pod request: the
-// kubelet receives one CDI device for each request. The interfaces belong to the pod, and init containers use the
-// interfaces of later containers.
+// kubelet receives one CDI device for each request. Interfaces belong to the whole pod, so init containers also use the
+// interfaces that later containers requested.
 func TestExtendedResourcesOfContainers(t *testing.T) {
 	e := newEnv(t, "excontainers")
 	e.offerExtended("ec", 182)
@@ -172,8 +172,8 @@ func (e *env) extendedClaim(pod string) string {
 	return string(claim.UID)
 }
 
-// The driver rejects a topology that needs a second device, and a topology that the namespace may not use. An event
-// about the pod reports the reason. A pod that requests both devices gets the topology.
+// The driver rejects a topology that needs a second device, and a topology that the namespace is not permitted to use.
+// An event for the pod reports the reason. A pod that requests both devices gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
 	e.veth("ex0")
@@ -211,9 +211,9 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.gone("half", "pair", "theirs")
 }
 
-// netdra reports the same for a pod with extended resources as for a pod with claims. Before kube-scheduler has
-// processed the pod, netdra reports whether the pod would fit. While the pod is pending, netdra reports the obstacle,
-// including a denied claim. Once the pod is running, netdra reports the device.
+// netdra reports the same information for a pod with extended resources as for a pod with claims. Before kube-scheduler
+// has processed the pod, netdra reports whether the pod would fit. While the pod is pending, netdra reports what it is
+// waiting for, including a denied claim. Once the pod is running, netdra reports the device.
 func TestExtendedResourcesAreExplained(t *testing.T) {
 	e := newEnv(t, "exexplained")
 	e.veth("et0")
@@ -284,9 +284,9 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 	e.gone("gated", "first", "second", "half", "theirs")
 }
 
-// If only claims set the addresses, pods with an extended resource are rejected, because they have no claim that could
-// set addresses. The topology cannot define a resource name, and the resource name of its class does not work either. A
-// pod with a claim that sets the addresses works.
+// If addresses can be set only in claims, pods with an extended resource are rejected, because they have no claim in
+// which to set addresses. The topology must not define a resource name, and the resource name that Kubernetes defines
+// for its class does not work either. A pod with a claim that sets the addresses works.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	e := newEnv(t, "exaddresses")
 	e.veth("ea0")

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A chain whose second step fails leaves nothing behind, and the error names the step and contains the plugin's
+// If the second step in a chain fails, nothing is left behind, and the error names the step and includes the plugin's
 // message.
 func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e := newEnv(t, "failing")
@@ -38,12 +38,12 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.apply(failing)
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
-	// Whether the runtime was still waiting at the time of the failure depends on the speed of the machine. If the
-	// runtime was no longer waiting, the gate prevented the container from starting.
+	// Whether the runtime is still waiting when the step fails depends on the speed of the machine. If it is not, the
+	// gate prevents the container from starting.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p waits", "no_such_knob", `data-is="RESULT">failed: `, `data-is="COMMAND">DEL<`)
-	// Usually, no sandbox exists: the kubelet creates one every 15 seconds, and this fails immediately.
+	// Most of the time, no sandbox exists: every 15 seconds, the kubelet tries to create one and fails immediately.
 	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")
 		report, _ := e.doctor()
@@ -77,7 +77,7 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	if shown := e.inPod("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
 		t.Errorf("net1 is\n%s", shown)
 	}
-	// Earlier attachments still exist, and the new driver detaches them.
+	// Earlier attachments still exist, and the new driver process detaches them.
 	if shown := e.inPod("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
 		t.Errorf("net1 of the early pod is\n%s", shown)
 	}
@@ -110,7 +110,7 @@ func (e *env) startDriver() {
 	}
 }
 
-// staticPod starts a static pod from a file, without the API server. remove deletes the file.
+// staticPod starts a static pod by writing its manifest, without using the API server. remove deletes the manifest.
 func (e *env) staticPod(name string) (remove func()) {
 	e.Helper()
 	path := filepath.Join(e.cluster.ManifestDir(), name+".yaml")
@@ -174,13 +174,13 @@ func (e *env) stopAPIServer() (restore func()) {
 	return restore
 }
 
-// If an invalid object is rejected, the message contains the fix.
+// When an invalid object is rejected, the message explains how to fix it.
 func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	// The custom resource definitions cannot express these two rules. The controller's webhook enforces them in its
-	// shipped configuration.
+	// The custom resource definitions cannot express these two rules. With the shipped configuration, the controller's
+	// webhook enforces them.
 	t.Run("policy with broken CEL", func(*testing.T) {
 		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`,
 			`ifName in ["mi0"`, 1),
@@ -257,8 +257,8 @@ spec:
 	e.gone("one")
 }
 
-// refused waits until kubectl reports that YAML is rejected with the given texts. The API server calls the webhook only
-// once it trusts the webhook's certificate.
+// refused waits until kubectl reports that the YAML is rejected and the error contains the given texts. The API server
+// calls the webhook only once it trusts the webhook's certificate.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("it is refused with %q", texts), func(context.Context) (bool, error) {

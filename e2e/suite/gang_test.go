@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// In a gang of four pods, one claim belongs to the PodGroup, and each pod has an interface from this claim (KEP-5729).
+// Four pods form a gang. One claim belongs to their PodGroup, and each pod has an interface from this claim (KEP-5729).
 // Each pod also has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver
-// was killed has its interfaces again, and nothing remains after the last pod has terminated.
+// was killed still has its interfaces, and nothing remains after the last pod has terminated.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")
@@ -77,7 +77,7 @@ spec:
 	e.asItWas(before)
 }
 
-// newGangEnv starts a cluster with the features for scheduling groups of pods with claims, which are beta and off by
+// newGangEnv starts a cluster with the feature gates for scheduling pod groups with claims, which are beta and off by
 // default in Kubernetes 1.37.
 func newGangEnv(t *testing.T) *env {
 	t.Helper()

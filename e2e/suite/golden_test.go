@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A real API server, which has rules that no library contains, accepts the objects that the driver publishes for the
-// examples in the published design, and the policies that select them.
+// A real API server, which enforces rules that no library implements, accepts the objects that the driver publishes for
+// the examples in the published design, and the policies that select those devices.
 func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")
@@ -28,7 +28,7 @@ func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 				policies = append(policies, document)
 			}
 		}
-		// A policy with that name may already exist. Slices have generated names.
+		// A policy with the same name may already exist. Slices have generated names.
 		for verb, documents := range map[string][]string{"apply": policies, "create": slices} {
 			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o",
 				"name", "-f", "-")

@@ -53,11 +53,11 @@ func TestImportedIsAccepted(t *testing.T) {
 			applied++
 			inMode = inMode || strings.Contains(made, mode.text)
 			if accepted[made] {
-				continue // the same as in another mode
+				continue // the result is the same as in another mode
 			}
 			accepted[made] = true
 			if strings.Contains(made, "kind: CNIPluginSchema") {
-				// A dry run does not store the schema, without which the webhook rejects the topologies.
+				// A dry run does not store the schema, and without the schema, the webhook rejects the topologies.
 				made = documents(slices.DeleteFunc(strings.Split(made, "---\n"), func(document string) bool {
 					return strings.Contains(document, "kind: NetworkTopology")
 				})...)
@@ -75,7 +75,7 @@ func TestImportedIsAccepted(t *testing.T) {
 
 // Objects that were imported with --keep-multus work with the real Multus after the manual steps in the report: adding
 // the policy for a resource whose device plugin was not imported, and replacing the template with a claim for Multus
-// 4.2.3. In this test, a link is used instead of the virtual function, and netdev instead of the plugin sriov.
+// 4.2.3. This test uses a link instead of a virtual function, and the plugin netdev instead of sriov.
 func TestImportedIsKeptWithMultus(t *testing.T) {
 	e := newEnv(t, "kept")
 	e.multus()
@@ -119,8 +119,8 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	}
 }
 
-// A pod with a Multus annotation gets its interface, with the requested name and addresses, from the objects that
-// netdra generates from the pod and its network.
+// A pod with a Multus annotation gets its interface, with the requested name and addresses, through the objects that
+// netdra generates from the pod and its NetworkAttachmentDefinition.
 func TestImportedNetworkAttaches(t *testing.T) {
 	e := newEnv(t, "import-pod")
 	e.veth("im0")
@@ -161,8 +161,8 @@ func (e *env) importFile(file, input string) string {
 	return made
 }
 
-// imported returns netdra's output and report for a file or for standard input. Remaining manual steps do not count as
-// a failure.
+// imported returns netdra's output and report for a file or for standard input. It is not a failure if manual steps
+// remain.
 func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

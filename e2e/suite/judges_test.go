@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
-// The checks that other tests rely on work: they detect a container without its interface, and anything that remains on
-// the node.
+// TestJudges tests the checks that other tests rely on: they must detect a container without its interface, and
+// anything left behind on the node.
 func TestJudges(t *testing.T) {
 	e := newEnv(t, "judges")
 	t.Run("observer", func(t *testing.T) {
@@ -122,7 +122,8 @@ func (e *env) pluginSeen() {
 // pinName matches the namespace pin of one attempt to attach a sandbox.
 var pinName = regexp.MustCompile(`^dra-[0-9a-f]{32}\.[0-9a-z]{8,}$`)
 
-// attachmentSeen checks that each kind of resource that a running pod has on the node is detected by its actual name.
+// attachmentSeen checks that each kind of resource that a running pod uses on the node is detected under its actual
+// name.
 func (e *env) attachmentSeen() {
 	e.Helper()
 	e.offerMacvlan("ju1", "10.149.0.0/24")

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// If the driver, the runtime or the kubelet is killed at any time, nothing remains on the node, no container runs
-// without its interfaces, and no pod is stuck.
+// Even if the driver, the runtime or the kubelet is killed at an arbitrary time, nothing is left behind on the node, no
+// container runs without its interfaces, and no pod gets stuck.
 func TestKilled(t *testing.T) {
 	e := newEnv(t, "killed")
 	s := e.stage("ki", 132, 0)
@@ -89,7 +89,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// inTest runs a part of the stage's test as a subtest. It first waits until the driver is running.
+// inTest returns a subtest that runs part of the stage's test. It first waits until the driver is running.
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
@@ -114,7 +114,7 @@ func (s *stage) comesAndGoes(pod string) {
 	s.goes(pod)
 }
 
-// goes waits until a pod that is being deleted no longer exists and has left nothing behind.
+// goes waits until a pod that is being deleted no longer exists, and checks that it has left nothing behind.
 func (s *stage) goes(pod string) {
 	s.Helper()
 	start := time.Now()
@@ -141,8 +141,8 @@ func (e *env) restart(component lab.Component) {
 	}
 }
 
-// A driver that hangs is worse than a missing driver, because the runtime calls it for every pod. The liveness probe
-// soon restarts it, and the new process works.
+// A hung driver is worse than no driver, because the runtime calls it for every pod. The liveness probe soon restarts
+// the driver, and the new process works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")

@@ -15,8 +15,8 @@ import (
 )
 
 // A chain takes six seconds, which is three times the runtime's timeout. The first attempt fails: the chain is rolled
-// back, the containers do not start, and an event reports the reason. A later attempt succeeds, and the same pod starts
-// immediately. Other pods never have to wait for this pod.
+// back, the containers do not start, and an event reports the reason. A later attempt succeeds, and the same pod then
+// starts immediately. Other pods never have to wait for this pod.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
@@ -82,8 +82,8 @@ func (e *env) startOthers(s *stage) {
 	e.deleting("other-a", "other-b")
 }
 
-// undone waits until the links are in their initial state and no address is allocated. The claim stays prepared and
-// keeps its reservations.
+// undone waits until the links are back in their initial state and no address is allocated. The claim stays prepared
+// and reserved.
 func (s *stage) undone() {
 	s.Helper()
 	isLease := func(file string) bool { return strings.HasPrefix(file, "/var/lib/cni/") }

@@ -53,7 +53,7 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// noRightsLeft checks that no permission to run commands in the driver's pods remains after the chart's test.
+// noRightsLeft checks that after the chart's test, no permissions to run commands in the driver's pods remain.
 func (e *env) noRightsLeft() {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "get", "pods,serviceaccounts,rolebindings", "-o",
@@ -62,7 +62,7 @@ func (e *env) noRightsLeft() {
 	}
 }
 
-// usedAndRemoved creates a pod with an interface from a plugin, runs the functions in meanwhile, and then removes the
+// usedAndRemoved creates a pod with an interface from a plugin, runs the meanwhile functions, and then removes the
 // driver as documented.
 func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
@@ -103,7 +103,8 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.nothingInTheCluster()
 }
 
-// removedFromNode performs the remaining manual steps, and checks that no other part of the driver remains on the node.
+// removedFromNode performs the remaining manual steps, and checks that nothing else from the driver remains on the
+// node.
 func (e *env) removedFromNode() {
 	e.Helper()
 	e.eventually("the driver has ended", func(context.Context) (bool, error) {
@@ -141,8 +142,8 @@ func (e *env) nothingInTheCluster() {
 	}
 }
 
-// importPlugin imports into the node an image with a shell and with macvlan under another name. The node's own plugin
-// directory does not contain that name.
+// importPlugin imports an image into the node that contains a shell and the macvlan plugin under another name. The
+// node's own plugin directory has no plugin with that name.
 func (e *env) importPlugin(name string) {
 	e.Helper()
 	busybox, err := lab.StaticBusybox()
@@ -178,7 +179,7 @@ func (e *env) installPlain() {
 	}
 }
 
-// must runs a command in the cluster's namespaces.
+// must runs a command in the cluster's namespaces, and fails the test if the command fails.
 func (e *env) must(args ...string) {
 	e.Helper()
 	start := time.Now()

@@ -47,7 +47,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// setVerbosity restarts the driver with another log level until the end of the test.
+// setVerbosity restarts the driver with another log level, which applies until the end of the test.
 func (e *env) setVerbosity(level int) {
 	e.Helper()
 	daemonSets := e.client.AppsV1().DaemonSets(stack.Namespace)
@@ -95,8 +95,8 @@ func productFiles(t *testing.T) map[string]bool {
 	return files
 }
 
-// logProblems returns the lines from the given files that break the rules. The value of a key may continue on lines
-// that begin with white space (klog).
+// logProblems returns the log lines written by code in the given files that break the rules. The value of a key may
+// continue on lines that begin with white space (klog).
 func logProblems(text string, files map[string]bool) (problems []string) {
 	const value = `(?:"(?:[^"\\]|\\.)*"|\[(?:"(?:[^"\\]|\\.)*"|[^\]"])*\]|<|[^\s"\[]*)`
 	line := regexp.MustCompile(`^([IWEF])\d{4} [0-9:.]{15} +\d+ ([^:\s]+):\d+\] (.*)$`)

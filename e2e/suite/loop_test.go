@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// With ten links, create a pod with one exclusive claim, wait until it is Ready and delete it, in a tight loop. Do the
-// same with pods without claims. The times are printed, not asserted.
+// With ten links, repeatedly create a pod with one exclusive claim, wait until it is Ready and delete it, in a tight
+// loop. Do the same for pods without claims. The times are printed, not asserted.
 func TestTimesOfTightLoop(t *testing.T) {
 	e := newEnv(t, "loop")
 	var links []string
@@ -45,8 +45,8 @@ func percentile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(0, len(sorted)*percent/100-1)].Round(time.Millisecond)
 }
 
-// loop returns the times from create to Ready. It deletes each pod as soon as it is Ready and immediately creates the
-// next one.
+// loop returns how long each pod took from creation to Ready. It deletes each pod as soon as the pod is Ready and
+// immediately creates the next one.
 func (e *env) loop(name, template string, n int) []time.Duration {
 	e.Helper()
 	return e.loopWith(name, template, n, metav1.DeleteOptions{})

@@ -29,7 +29,7 @@ var theCluster = testcluster.Shared{
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// up starts a cluster with the test plugins, but without the driver.
+// up starts a cluster with the test plugins but without the driver.
 func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, error) {
 	return upWith(ctx, name, lab.Options{})
 }
@@ -44,7 +44,7 @@ func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster
 	extra := filepath.Join(cache, name+"-cni")
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
 		"../cmd/ovn-k8s-cni-overlay")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run in the driver's image, which has no libraries
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the plugins run in the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}

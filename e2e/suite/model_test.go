@@ -28,10 +28,10 @@ var (
 		"that kubelet tries again after minutes")
 )
 
-// TestModel tests the invariant in docs/concepts.md with random sequences of faults and kinds of pods: a container that
-// references a claim runs only in a network namespace to which the claim is attached. A container that starts too early
-// exits with [early]. When the faults are over, every pod becomes Ready without intervention, and deleting the pods
-// leaves nothing behind.
+// TestModel tests the invariant in docs/concepts.md with random sequences of faults and various kinds of pods: a
+// container that references a claim runs only in a network namespace to which the claim is attached. A container that
+// starts too early exits with status [early]. Once the faults are over, every pod becomes Ready without intervention,
+// and deleting the pods leaves nothing behind.
 func TestModel(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -57,13 +57,13 @@ func TestModel(t *testing.T) {
 	e.asItWas(before)
 }
 
-// model is the state of TestModel: faults, and some pods of each kind, which are replaced one after the other.
+// model is the state of TestModel: the faults, and a sequence of pods of each kind, of which one exists at a time.
 type model struct {
 	*env
 	random *rand.Rand
-	// generation is the number of pods of each kind that have been created.
+	// generation is the number of pods created so far, by kind.
 	generation map[string]int
-	// restore contains functions that repair lasting faults.
+	// restore contains the functions that repair lasting faults.
 	restore []func()
 	done    map[string]int
 	looked  int
@@ -72,8 +72,8 @@ type model struct {
 }
 
 // withoutJournal simulates the loss of the journal. Pods keep running, their containers can restart, and new sandboxes
-// get their interfaces. All other data in the journal is lost (docs/limits.md). Therefore, no pod may have a whole link
-// at that time, and all pods are replaced.
+// get their interfaces. All other data in the journal is lost (docs/limits.md). Therefore, no pod may hold a whole link
+// when the journal is lost, and all pods are replaced afterwards.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
@@ -108,7 +108,7 @@ func (m *model) withoutJournal() {
 	m.settle()
 }
 
-// replace deletes the pod of a kind and creates another one.
+// replace deletes the current pod of the given kind and creates a new one.
 func (m *model) replace(kind string) {
 	m.Helper()
 	old := m.name(kind)
@@ -118,13 +118,13 @@ func (m *model) replace(kind string) {
 	m.done["replaced "+kind]++
 }
 
-// modelKinds returns the kinds of pods. They differ in how a pod refers to its claim.
+// modelKinds returns the kinds of pods, which differ in how a pod references its claim.
 func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
 
-// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no leases behind: the
-// journal's content cannot be recovered (docs/limits.md). The links carry no traffic.
+// offer creates links, topologies and claims. Addresses are static, because leases would be left behind when the
+// journal is lost: its content cannot be recovered (docs/limits.md). The links carry no traffic.
 func (m *model) offer() {
 	m.Helper()
 	m.generation = map[string]int{}
@@ -153,7 +153,8 @@ spec:
 	m.env.offer("mo0", "mo1")
 }
 
-// extendedClass returns a platform team's class, which pods request by its extended resource name.
+// extendedClass returns a class like one that a platform team would write, which pods request by its extended resource
+// name.
 func (m *model) extendedClass() string {
 	return `
 apiVersion: resource.k8s.io/v1
@@ -198,7 +199,7 @@ func (m *model) make(kind string) {
 		yaml = watchedPod(name, "resourceClaimName: model-shared", whole)
 	case "whole":
 		yaml = watchedPod(name, "resourceClaimTemplateName: model-whole", whole)
-	case "sidecar": // as injected by webhooks, without a claim; may start before the interfaces exist
+	case "sidecar": // has no claim, like sidecars injected by webhooks; may start before the interfaces exist
 		yaml += `  - name: sidecar
     image: localhost/toolbox:e2e
     imagePullPolicy: IfNotPresent
@@ -245,7 +246,7 @@ func (m *model) round() {
 	}
 }
 
-// faults returns the faults that can happen on a node.
+// faults returns the functions that inject faults on a node, by name.
 func (m *model) faults() map[string]func() {
 	return map[string]func(){
 		"driver killed": func() { m.kill(stack.Driver) },
@@ -269,7 +270,8 @@ func (m *model) faults() map[string]func() {
 	}
 }
 
-// monitor returns the program that the runtime runs for each sandbox or container and that outlives the runtime.
+// monitor returns the name of the program that the runtime starts for each sandbox or container and that outlives the
+// runtime.
 func (m *model) monitor() string {
 	if m.cluster.RuntimeComponent() == lab.CRIO {
 		return "conmon"
@@ -313,8 +315,7 @@ func (m *model) containerProcesses() []int {
 	return pids
 }
 
-// allProcesses returns the processes of a program in all network namespaces on the node. It identifies the processes by
-// the node's mounts of /run, which they share.
+// allProcesses returns all processes on the machine that run a program, regardless of their namespaces.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
 	pids, err := process.PIDs(process.Runs(program))
@@ -338,14 +339,14 @@ func (m *model) kill(program string, pids ...int) {
 	}
 }
 
-// hideNRI hides the runtime's socket from drivers that start, until restore is called.
+// hideNRI hides the runtime's NRI socket from newly started drivers until it is restored.
 func (m *model) hideNRI() {
 	m.Helper()
 	const socket = "/run/nri/nri.sock"
 	path := m.fileOnNode(socket)
 	hidden := path + ".hidden"
 	if err := os.Rename(path, hidden); err != nil {
-		return // it is already hidden, or the runtime is about to create it
+		return // the socket is already hidden, or the runtime is about to create it
 	}
 	m.restore = append(m.restore, func() {
 		if _, err := os.Lstat(path); err == nil { // the runtime has been restarted and has created a new socket
@@ -380,7 +381,7 @@ func (m *model) loseJournal() {
 	m.kill(stack.Driver, drivers...)
 }
 
-// inspect fails the test if a container started without its interfaces.
+// inspect fails the test if any container started without its interfaces.
 func (m *model) inspect() {
 	m.Helper()
 	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(),
@@ -451,12 +452,12 @@ func (m *model) removePods() {
 	m.gone(names...)
 }
 
-// try runs kubectl and only logs a failure, because the driver does not cause such failures.
+// try runs kubectl and only logs failures, because the driver is not their cause.
 func (m *model) try(what string, args ...string) {
 	if output, err := m.kubectl("", args...); err != nil {
 		m.Logf("cannot %s: %v\n%s", what, err, output)
 	}
 }
 
-// shadow watches every container from outside during the test.
+// shadow watches every container from the outside during the test.
 func (m *model) shadow() { m.observe() }

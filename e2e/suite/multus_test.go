@@ -24,11 +24,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// network returns a NetworkAttachmentDefinition, with the resource name unless it is empty.
+// network returns a NetworkAttachmentDefinition. It includes the resource name unless resource is empty.
 func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
-// multus installs the real Multus as the node's network until the end of the test. It uses the version in
-// EXTRA_CNI_DIR, or otherwise the version in e2e/multus/go.mod.
+// multus installs the real Multus as the node's network until the end of the test. It uses the version in EXTRA_CNI_DIR
+// if there is one, and otherwise the version in e2e/multus/go.mod.
 func (e *env) multus() {
 	e.Helper()
 	const multus, configuration = "/opt/cni/bin/multus", "/etc/cni/net.d/00-multus.conf"
@@ -71,7 +71,7 @@ func (e *env) multus() {
 	})
 }
 
-// annotation returns a pod's network status annotation, which Multus and other programs write.
+// annotation returns a pod's network status annotation, which is written by Multus and other programs.
 func (e *env) annotation(pod string) string {
 	e.Helper()
 	found, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), pod, metav1.GetOptions{})
@@ -122,7 +122,7 @@ func offered(name, link, resource string) string {
 		"  exposure:\n    resourceName: "+resource, 1)
 }
 
-// claimNamed returns a claim for one device, as created by a user.
+// claimNamed returns a claim for one device, as a user would create it.
 func claimNamed(name, class string) string {
 	return fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -132,7 +132,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %s}}]}}
 `, name, class)
 }
 
-// podOn returns a pod with the claim and the Multus networks; either may be empty.
+// podOn returns a pod that uses the claim and the Multus networks; either may be empty.
 func podOn(name, claim, networks string) string {
 	made := pod(name, claim)
 	made = strings.Replace(made, "resourceClaimTemplateName: "+claim, "resourceClaimName: "+claim, 1)
@@ -143,7 +143,8 @@ func podOn(name, claim, networks string) string {
 		"metadata: {name: %s, annotations: {k8s.v1.cni.cncf.io/networks: %s}}", name, networks), 1)
 }
 
-// owners returns the network namespaces, of the node and of pods, that contain a link with the given address.
+// owners returns the network namespaces that contain a link with the given MAC address. It searches those of the node
+// and its pods.
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
@@ -163,7 +164,7 @@ func (e *env) owners(mac string) []string {
 }
 
 // The scheduler allocates a device, the real Multus attaches it through a NetworkAttachmentDefinition, and the driver
-// restores it afterwards. No other pod gets the device in the meantime, even while the driver is killed.
+// restores it afterwards. No other pod gets the device in the meantime, even if the driver is killed.
 func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e := newEnv(t, "multus")
 	e.multus()
@@ -234,7 +235,7 @@ func (e *env) uid(claim string) string {
 	return string(found.UID)
 }
 
-// inNamespaceOf runs a command in the network namespace that contains a link with an address.
+// inNamespaceOf runs a command in the network namespace that contains the link with the given MAC address.
 func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.Helper()
 	owners := e.owners(mac)
@@ -245,8 +246,8 @@ func (e *env) inNamespaceOf(mac string, command ...string) {
 }
 
 // A link is migrated from Multus alone to Multus with claims, and then to the driver, while pods of all three kinds
-// request it. No two pods have the link at the same time. Each pod gets the link with all settings, while the other
-// pods wait.
+// request the link. No two pods ever have it at the same time. Each pod in turn gets the link with all settings
+// applied, while the other pods wait.
 func TestMigrationFromMultus(t *testing.T) {
 	e := newEnv(t, "migration")
 	e.multus()
@@ -303,8 +304,8 @@ func TestMigrationFromMultus(t *testing.T) {
 	}
 }
 
-// watchOwners polls the owners of a link until stop is called or the test ends. stop returns the cases in which two
-// owners existed concurrently, and the number of polls that found an owner.
+// watchOwners polls the owners of a link until stop is called or the test ends. stop returns every case in which the
+// link had two owners at the same time, and the number of polls that found an owner.
 func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	e.Helper()
 	var wrong []string
@@ -325,7 +326,7 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 				seen++
 			}
 			if len(owners) > 1 {
-				// The link may have moved between two reads, so a finding requires two identical reads.
+				// The link may have moved during the read, so only report a conflict that a second read confirms.
 				if again := e.owners(mac); slices.Equal(again, owners) {
 					wrong = append(wrong, strings.Join(owners, " and "))
 				}
@@ -383,8 +384,8 @@ func (e *env) applyChart(templates []string, settings ...string) {
 	}
 }
 
-// If the feature is enabled, the driver adds a pod's interfaces from claims to Multus' annotation, in addition to the
-// interfaces from Multus. The driver is not permitted to change anything else in pods.
+// If the feature is enabled, the driver adds the interfaces from a pod's claims to the annotation written by Multus,
+// next to the interfaces from Multus. The driver is not permitted to change anything else in pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
 	e.deployWith("features.networkStatus=true")

@@ -25,11 +25,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// nodeState contains everything that attachments can leave behind on a node, sorted. If two states are equal, nothing
-// has leaked.
+// nodeState contains everything that attachments can leave behind on a node, sorted. If the states before and after a
+// test are equal, nothing has leaked.
 type nodeState struct {
 	Links   []string // on the node, with the properties that a restored device must have
-	Pins    []string // of network namespaces, except for the runtime's pins
+	Pins    []string // network namespace pins, except those created by the runtime
 	Files   []string // allocated addresses, CDI specs, and other files of plugins and the driver
 	Journal []string // claims, sandboxes and leftovers, as reported by the driver
 	Plugins int      // running CNI plugins
@@ -51,14 +51,14 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	return state, errors.Join(errs[:]...)
 }
 
-// runtimesPin matches the names that runtimes give to network namespaces. In containerd, the names begin with "cni-",
-// and in CRI-O, they are UUIDs.
+// runtimesPin matches the names that container runtimes assign to network namespaces. In containerd, these names begin
+// with "cni-"; in CRI-O, they are UUIDs.
 var runtimesPin = regexp.MustCompile(`^cni-|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // isRuntimesPin reports whether a network namespace pin was created by the container runtime and not by the driver.
 func isRuntimesPin(name string) bool { return runtimesPin.MatchString(name) }
 
-// state returns the nodeState. It retries until the node can be read.
+// state returns the current nodeState. It retries until the state can be read.
 func (e *env) state() nodeState {
 	e.Helper()
 	var state nodeState
@@ -144,7 +144,7 @@ func (e *env) nodeFiles() ([]string, error) {
 	return files, nil
 }
 
-// journal returns the records in the driver's journal.
+// journal returns all records in the driver's journal.
 func (e *env) journal(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
@@ -203,7 +203,7 @@ func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
 	return values, nil
 }
 
-// get requests a URL from an HTTP server through the connection that dial opens.
+// get requests a URL from an HTTP server over a connection opened by dial.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) ([]byte, error) {
@@ -234,7 +234,7 @@ func (e *env) driverReady() {
 	})
 }
 
-// processes returns the processes on the node that run a program, as PIDs of the host.
+// processes returns the host PIDs of the processes on the node that run a program.
 func (e *env) processes(program string) []int {
 	e.Helper()
 	pids, err := process.PIDs(e.processesOf(program)...)
@@ -244,8 +244,8 @@ func (e *env) processes(program string) []int {
 	return pids
 }
 
-// processesOf matches the processes of a program in the node's network namespace. This excludes processes of other
-// clusters.
+// processesOf matches the processes in the node's network namespace that run a program. This excludes processes in
+// other clusters.
 func (e *env) processesOf(program string) []process.Match {
 	e.Helper()
 	namespace, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))

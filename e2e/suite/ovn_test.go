@@ -54,7 +54,7 @@ func (e *env) ovnKubernetes() *ovnDouble {
 	return d
 }
 
-// start starts the double and waits until it accepts requests. The double removes ports without an interface every
+// start starts the double and waits until it accepts requests. The double removes ports that have no interface every
 // second instead of every minute.
 func (d *ovnDouble) start() {
 	d.e.Helper()
@@ -81,7 +81,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 // log returns the double's output.
 func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
 
-// hasPorts waits until the switch has the given number of ports.
+// hasPorts waits until the double's switch has the given number of ports.
 func (d *ovnDouble) hasPorts(want int) {
 	d.e.Helper()
 	d.e.eventually(fmt.Sprintf("a switch with %d ports", want), func(context.Context) (bool, error) {
@@ -91,7 +91,7 @@ func (d *ovnDouble) hasPorts(want int) {
 }
 
 // localnet creates the setup that an OVN-Kubernetes administrator prepares: the bridge br-int, with a link as the
-// physical network's uplink.
+// uplink to the physical network.
 func (e *env) localnet(uplink, physicalNetwork string) {
 	e.Helper()
 	e.veth(uplink)
@@ -129,14 +129,14 @@ spec:
 `, e.namespace, name, network, more)
 }
 
-// selecting returns a pod that selects networks by annotation.
+// selecting returns a pod with an annotation that selects networks.
 func selecting(pod, networks string) string {
 	return strings.Replace(pod, "metadata: {",
 		fmt.Sprintf("metadata: {annotations: {k8s.v1.cni.cncf.io/networks: %q}, ", networks), 1)
 }
 
-// ovnPolicy returns a policy that offers an uplink by the name of the physical network, as in the published design's
-// example 9.
+// ovnPolicy returns a policy that offers an uplink under the name of its physical network, as in example 9 of the
+// published design.
 func ovnPolicy(name, uplink string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -156,7 +156,7 @@ spec:
 
 const localnetSelector = `selector: {cel: 'device.attributes["dra.networking"].?physicalNetworkName.orValue("") == "localnet1"'}`
 
-// ping sends a ping from a pod to the address of another pod's interface.
+// ping sends a ping from one pod to the address of an interface in another pod.
 func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
 	e.Helper()
 	peer := strings.Split(strings.Fields(e.inPod(receiver, "ip", "-4", "-o", "addr", "show", "dev",
@@ -203,8 +203,8 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	e.remove(pods)
 }
 
-// Interfaces on a layer2 network have the names that the pods' annotations set, by position or explicitly. Other
-// interfaces in a pod do not use these names.
+// Interfaces on a layer2 network have the names implied by their position in the pod's annotation or set there
+// explicitly. Other interfaces in the pod do not use these names.
 func TestOVNKubernetesLayer2(t *testing.T) {
 	e := newEnv(t, "layertwo")
 	e.localnet("ol0", "localnet1")
@@ -239,8 +239,8 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 	e.remove(pods)
 }
 
-// If a pod cannot be attached, the preparation of its claim reports the reason. The driver does not call the plugin,
-// whose ADD would wait for two minutes and whose DEL would also fail. Once the missing object exists, the pod starts.
+// If a pod cannot be attached, preparing its claim fails with the reason. The driver does not call the plugin, whose
+// ADD would wait for two minutes and whose DEL would also fail. Once the missing object exists, the pod starts.
 func TestOVNKubernetesRefusals(t *testing.T) {
 	e := newEnv(t, "refusals")
 	e.localnet("or0", "localnet1")
@@ -283,7 +283,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 	e.remove(pods)
 }
 
-// An event about the pod reports an error that only the server can detect, and the pod leaves nothing behind.
+// An event for the pod reports an error that only the server can detect, and the pod leaves nothing behind.
 func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e := newEnv(t, "unmapped")
 	e.localnet("ou0", "localnet1")
@@ -302,8 +302,8 @@ func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e.remove(failing)
 }
 
-// If a device is passed to a localnet, an event about the pod reports an error. The built-in schema prevents this case,
-// so this test replaces that schema with an administrator's schema.
+// If a device is passed to a localnet, an event for the pod reports an error. The built-in schema prevents this case,
+// so this test replaces it with a schema written by an administrator.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
@@ -334,10 +334,10 @@ func localnetStep(more string) string {
   config: {topology: localnet, netAttachDefName: localdevice/net, physicalNetworkName: localnet1` + more + `}`
 }
 
-// In a standard OVN-Kubernetes installation, the bridge has the node's default route, and the shipped policy hides the
-// uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still terminate: the driver
-// removes their interfaces without the plugin. After its restart, the server removes the ports of pods that have
-// terminated and keeps the ports of running pods.
+// In a standard OVN-Kubernetes installation, the node's default route goes through the bridge, and the shipped policy
+// hides the uplink unless the chart's settings list it. While the OVN-Kubernetes server is down, pods can still
+// terminate: the driver removes their interfaces without the plugin. After its restart, the server removes the ports of
+// pods that have terminated and keeps the ports of running pods.
 func TestOVNKubernetesServerIsDown(t *testing.T) {
 	e := newEnv(t, "serverdown")
 	e.localnet("ox0", "localnet1")

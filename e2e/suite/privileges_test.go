@@ -29,12 +29,12 @@ var tryPrivileges = flag.String("privileges", "", "capabilities to take from the
 // without is the path of the program that drops capabilities, in the driver's container and on the node.
 const without = "/opt/cni/bin/without"
 
-// capabilityRow matches a row of the table in docs/security.md: a capability, and the features that break without it.
+// capabilityRow matches a row in the table in docs/security.md: a capability, and the features that break without it.
 var capabilityRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (.*) \\|$")
 
-// TestPrivileges removes from the driver each capability that docs/security.md names, one at a time, and checks whether
-// the driver still attaches and detaches pods. Then it removes all unneeded capabilities together. The page must
-// contain the same results.
+// TestPrivileges runs the driver without each of the capabilities listed in docs/security.md, one at a time, and checks
+// whether it still attaches and detaches pods. Then it removes all unneeded capabilities together. The results must
+// match those in docs/security.md.
 func TestPrivileges(t *testing.T) {
 	if *tryPrivileges == "" {
 		t.Skip("takes minutes; run make privileges")
@@ -76,7 +76,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// prepareProbe creates a link that pods share and a link that a pod gets as a whole, with policies and topologies.
+// prepareProbe creates a link that pods share and a link that is moved into a pod, together with their policies and
+// topologies.
 func (e *env) prepareProbe() {
 	e.Helper()
 	program := filepath.Join(e.TempDir(), "without")
@@ -105,14 +106,14 @@ func (e *env) prepareProbe() {
 	e.offer("pr0", "pr1")
 }
 
-// tryWithout returns the first failure of a driver without the given capabilities.
+// tryWithout returns the first failure that occurs when the driver runs without the given capabilities.
 func (e *env) tryWithout(names ...string) error {
 	e.Helper()
 	e.takePrivileges(names)
 	return e.probe()
 }
 
-// takePrivileges restarts the driver through the program that drops capabilities.
+// takePrivileges restarts the driver with a wrapper program that drops capabilities.
 func (e *env) takePrivileges(names []string) {
 	e.Helper()
 	command := "null"
@@ -136,8 +137,8 @@ func (e *env) restorePrivileges() {
 	e.onNode("rm", without)
 }
 
-// probe returns the first failure that occurs when it starts the driver, starts a pod with both interfaces, deletes the
-// pod, or returns the link.
+// probe waits for the driver, starts a pod with both interfaces, deletes the pod, and waits until the link is returned.
+// It returns the first failure.
 func (e *env) probe() error {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
@@ -178,7 +179,7 @@ func (e *env) driverSays() error {
 	return errors.Join(err, errors.New(log))
 }
 
-// within waits for up to 30 seconds, which is much longer than a successful operation takes.
+// within waits for a condition for up to 30 seconds, which is much longer than a successful operation takes.
 func (e *env) within(what string, condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(e.Context(), 200*time.Millisecond, 30*time.Second, true,
@@ -192,7 +193,7 @@ func (e *env) within(what string, condition func(context.Context) (bool, error))
 	return fmt.Errorf("%s: %w", what, errors.Join(last, err))
 }
 
-// lastEvent returns the newest warning about a pod.
+// lastEvent returns the most recent warning event for a pod.
 func (e *env) lastEvent(name string) error {
 	events, err := e.client.CoreV1().Events(e.namespace).List(context.Background(),
 		metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + name})

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A device cannot be restored because another link on the host has its name. The pod can still terminate, and the
-// device is quarantined and not allocated. Once the name is free again, `netdra release` restores the device.
+// A device cannot be restored because another link on the host has the same name. The pod can still terminate; the
+// device is quarantined and is not allocated. Once the name is free again, `netdra release` restores the device.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")
@@ -102,10 +102,10 @@ func (e *env) taints(ctx context.Context, name string) (string, error) {
 	return strings.Join(taints, " "), nil
 }
 
-// netdra runs netdra with the node's driver.
+// netdra runs netdra against the node's driver.
 func (e *env) netdra(args ...string) (string, error) { return e.netdraOf("../../bin", args...) }
 
-// netdraOf is like netdra, but runs the program in the given directory.
+// netdraOf is like netdra, but runs the binary from the given directory.
 func (e *env) netdraOf(bin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

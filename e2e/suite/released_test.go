@@ -14,8 +14,8 @@ import (
 
 var released = flag.String("release", "", "folder of a release to install, with images of the registry localhost")
 
-// TestReleased installs a release from its files: the chart and the images, including the CNI plugins in the driver's
-// image, which the node lacks. The chart's own test passes, and a pod gets its interface.
+// TestReleased installs a release from its files: the chart and the images. The node has no CNI plugins of its own and
+// uses those in the driver's image. The chart's own test passes, and a pod gets its interface.
 func TestReleased(t *testing.T) {
 	if *released == "" {
 		t.Skip("needs a release; run make release-try")

@@ -63,8 +63,8 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --node NODE --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		// Retry, because doctor reports the last state of devices and plugins that the driver has read, which may be
-		// slightly outdated.
+		// Retry, because doctor reports the state of devices and plugins as last read by the driver, which may be
+		// slightly out of date.
 		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
 			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
 			said := err == nil
@@ -83,7 +83,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	e.gone("one")
 }
 
-// kubeconfigOf writes a kubeconfig whose only credential is a token for one of the test's ServiceAccounts.
+// kubeconfigOf writes a kubeconfig whose only credential is a token for the given ServiceAccount, and returns its path.
 func (e *env) kubeconfigOf(account string) string {
 	e.Helper()
 	admin, err := e.cluster.RESTConfig()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The containers' hook and the CDI spec directory are removed while the driver is running. After the next sweep, pods
-// can start again. The driver does not restart.
+// The container hook and the CDI spec directory are removed while the driver is running. After the driver's next sweep,
+// pods can start again. The driver does not restart.
 func TestRemovedInstallation(t *testing.T) {
 	e := newEnv(t, "removed")
 	e.offerMacvlan("ri0", "10.179.0.0/24")
@@ -18,7 +18,8 @@ func TestRemovedInstallation(t *testing.T) {
 	before := e.driverContainer()
 	specs := e.fileOnNode("/var/run/cdi")
 	hook := e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/bin/dra-network-cni")
-	// Remove both together, because one sweep repairs everything. The directory is recreated, as after a cleanup.
+	// Remove both at the same time, because one sweep repairs everything. The directory is recreated empty, as if it
+	// had been cleaned up.
 	if err := errors.Join(os.Remove(hook), os.RemoveAll(specs), os.Mkdir(specs, 0o755)); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// reports waits until the node's page, which netdra generates on the node, contains all texts.
+// reports waits until the page that netdra generates on the node contains all texts.
 func (e *env) reports(texts ...string) {
 	e.Helper()
 	program, err := filepath.Abs("../../bin/netdra")

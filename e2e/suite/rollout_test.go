@@ -12,7 +12,7 @@ import (
 // rolloutPods is the number of pods that are created, one per second, while the driver is updated.
 const rolloutPods = 15
 
-// While the DaemonSet is updated, no new pod starts without its interfaces.
+// While the DaemonSet is being updated, no new pod starts without its interfaces.
 func TestRollingUpdate(t *testing.T) {
 	e := newEnv(t, "rollout")
 	e.offerMacvlan("ro0", "10.141.0.0/24")
@@ -20,7 +20,7 @@ func TestRollingUpdate(t *testing.T) {
 	e.observe()
 	old := e.processes(stack.Driver)
 	var names []string
-	ticker := time.NewTicker(time.Second) // create pods at a fixed rate, without waiting for each other
+	ticker := time.NewTicker(time.Second) // create pods at a fixed rate, without waiting for earlier pods
 	defer ticker.Stop()
 	start := time.Now()
 	for i := range rolloutPods {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A network with a default route must not replace the cluster's default route. The pod waits, and its event names the
+// A network with a default route must not replace the cluster's default route. The pod waits, and an event names the
 // step and both interfaces. As soon as the topology allows the route, the pod starts.
 func TestNetworkWithADefaultRoute(t *testing.T) {
 	e := newEnv(t, "route")
@@ -38,7 +38,7 @@ func TestNetworkWithADefaultRoute(t *testing.T) {
 	e.asItWas(before)
 }
 
-// Containers get the device files in the topology, and all of the containers' users may open these files.
+// Containers get the device files listed in the topology, and any user in the containers can open these files.
 func TestDeviceNodes(t *testing.T) {
 	e := newEnv(t, "nodes")
 	e.veth("dn0")

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When a pod with two claims terminates, the claim that a second pod keeps using is not affected.
+// When a pod with two claims terminates, the claim that a second pod is still using is not affected.
 func TestClaimsEndApart(t *testing.T) {
 	e := newEnv(t, "apart")
 	e.offerMacvlan("ap0", "10.145.0.0/24")
@@ -41,8 +41,8 @@ func TestClaimsEndApart(t *testing.T) {
 	e.asItWas(before)
 }
 
-// An exclusive device belongs to one pod, even if two pods reference its claim. An event about the other pod names the
-// owner, and the other pod gets the device afterwards.
+// An exclusive device belongs to one pod, even if two pods reference its claim. An event for the second pod names the
+// owner, and the second pod gets the device once the owner has terminated.
 func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e := newEnv(t, "two")
 	e.veth("tp0")
@@ -69,9 +69,9 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A pod may reference the claim that was generated for another pod. The kubelet prepares the claim only once, so the
-// driver finds the second pod by its spec. Even a container in the second pod that references no claim starts with the
-// interface.
+// A pod may reference a claim that was generated for another pod. The kubelet prepares the claim only once, so the
+// driver has to find the second pod by its spec. Even a container in the second pod that does not reference a claim
+// starts with the interface.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	e := newEnv(t, "generated")
 	e.offerMacvlan("ge0", "10.229.0.0/24")
@@ -112,8 +112,8 @@ func (e *env) deleteClaims(names ...string) {
 	}
 }
 
-// The driver rejects mutually exclusive uses of a device even if they are allocated, because an administrator can write
-// any allocation.
+// The driver rejects mutually exclusive uses of a device even if both have been allocated, because an administrator can
+// write any allocation.
 func TestSchedulerBypassed(t *testing.T) {
 	e := newEnv(t, "bypassed")
 	e.veth("by0")
@@ -178,8 +178,8 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	return allocation
 }
 
-// claimWith creates a claim with an allocation that the scheduler did not make, and a pod of the same name on the node,
-// which uses the claim.
+// claimWith creates a claim with an allocation that does not come from the scheduler, and a pod with the same name that
+// uses the claim and is bound to the node.
 func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()
@@ -201,8 +201,8 @@ func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
 
-// A policy's status reports the number of its devices, including allocated devices. It reports zero once the policy
-// selects no devices.
+// A policy's status reports the number of devices offered under the policy, including allocated devices. It reports
+// zero once the policy selects no devices.
 func TestPolicyCountsItsDevices(t *testing.T) {
 	e := newEnv(t, "counted")
 	e.veth("pc0")
@@ -223,7 +223,7 @@ func TestPolicyCountsItsDevices(t *testing.T) {
 	e.gone("one")
 }
 
-// offers waits until a policy's status has the given numbers of devices and nodes and the given condition.
+// offers waits until a policy's status reports the given numbers of devices and nodes and the given condition.
 func (e *env) offers(policy, want string) {
 	e.Helper()
 	e.eventually("policy "+policy+" offers "+want, func(context.Context) (bool, error) {

@@ -30,8 +30,8 @@ var (
 )
 
 // A soak test that takes longSoak or more also stops the API server for longOutage, after the first round of kills and
-// then every outagePeriod. After an outage, no component is killed for longOutage, because clients may take that long
-// to reconnect.
+// then every outagePeriod. No component is killed for a period of longOutage after an outage, because clients may take
+// that long to reconnect.
 const (
 	longSoak     = 2 * time.Minute
 	longOutage   = time.Minute
@@ -40,7 +40,7 @@ const (
 
 // Pods of every kind are created and deleted, each kind at its own rate, while the driver, the runtime and the kubelet
 // are killed at random. No container runs without its interfaces, an exclusive device is in only one pod at a time, no
-// pod is stuck, and nothing remains at the end.
+// pod gets stuck, and nothing is left behind at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
 		t.Skip("takes a long time and is not deterministic; run `make soak`")
@@ -84,8 +84,8 @@ type soakKind struct {
 	interfaces []string
 }
 
-// soakKinds offers devices for pods of several kinds: with an exclusive link, with a link that only a single pod may
-// use, with shared links, with a slow chain, and with two interfaces.
+// soakKinds publishes devices for several kinds of pods: with an exclusive link, with a link that only a single pod may
+// use, with shared links, with a slow chain, and with two interfaces. It returns those kinds.
 func (e *env) soakKinds() []soakKind {
 	e.Helper()
 	for i := range 4 {
@@ -150,9 +150,9 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	}
 }
 
-// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may repeatedly prefer pods of
-// the other kind. Therefore, an unscheduled pod is considered stuck only if no pod from its template becomes Ready
-// either.
+// waitReady waits until a pod is Ready. Two kinds of pods compete for one device, and the scheduler may repeatedly
+// prefer pods of the other kind. Therefore, an unscheduled pod is considered stuck only if no other pod from its
+// template becomes Ready either.
 func (s *soak) waitReady(pod, template string) bool {
 	progress := time.Now()
 	for time.Since(progress) < 4*patience {
@@ -175,7 +175,7 @@ func (s *soak) waitReady(pod, template string) bool {
 	return false
 }
 
-// try repeats an operation until it succeeds. The API server may be down, and after that, another pod may keep the
+// try repeats an operation until it succeeds. The API server may be down, and once it is back, another pod may hold the
 // device for just as long.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
@@ -189,8 +189,8 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 	return false
 }
 
-// killAll kills one component after another, in rounds with a random order. The pauses are random, so a component might
-// not have recovered before the next kill.
+// killAll kills one component after another, in rounds, each in random order. The pauses are random, so a component
+// might not have recovered before the next kill.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
 		stack.Driver:        s.killDriver,
@@ -228,7 +228,8 @@ func (s *soak) outage() {
 	time.Sleep(longOutage) // see longSoak
 }
 
-// killDriver kills the driver, if it is running, and the plugins that it has started, at any point in their work.
+// killDriver kills the driver, if it is running, and the plugins that it has started, regardless of what they are
+// doing.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
 		s.keepLog()

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// slowMacvlan is the schema of a plugin without a built-in schema, as an object in the cluster.
+// slowMacvlan is a schema object for a plugin that has no built-in schema.
 const slowMacvlan = `
 apiVersion: networking.dra.io/v1alpha1
 kind: CNIPluginSchema
@@ -23,7 +23,7 @@ spec:
   deviceParameters: [{parameter: master, attribute: ifName}]
 `
 
-// stage is a chain that a test can pause or cause to fail. It has two steps: a whole link, followed by a slow macvlan
+// stage is a chain that a test can pause or make fail. It has two steps: a whole link, followed by a slow macvlan
 // interface.
 type stage struct {
 	controlled
@@ -62,7 +62,7 @@ func (e *env) stage(name string, network int, seconds float64) *stage {
 	return s
 }
 
-// links creates the stage's links. As with hardware, their addresses are always the same.
+// links creates the stage's links. Like hardware, the links always have the same MAC addresses.
 func (s *stage) links() {
 	s.Helper()
 	for _, link := range []string{s.name + "w", s.name + "s"} {
@@ -79,8 +79,8 @@ func (s *stage) links() {
 	}
 }
 
-// unlink removes the links that exist. A link may be missing because it disappears with the network namespace of its
-// peer.
+// unlink removes the stage's links. A link may already be gone, because it disappears together with the network
+// namespace of its peer.
 func (s *stage) unlink() {
 	for _, link := range []string{s.name + "wp", s.name + "sp"} {
 		if err := s.cluster.DeleteLink(link); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -101,7 +101,7 @@ func (s *stage) pluginRuns() {
 	s.moment("the slow plugin runs", func() bool { return len(s.processes("slow-macvlan")) > 0 })
 }
 
-// moment waits for a condition that may be true only for a short time.
+// moment waits for a condition that may be true only briefly.
 func (e *env) moment(what string, reached func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !reached(); time.Sleep(2 * time.Millisecond) {
@@ -111,7 +111,7 @@ func (e *env) moment(what string, reached func() bool) {
 	}
 }
 
-// wrote waits until the CNI log of a pod's claim has a line that contains all texts.
+// wrote waits until the CNI log for a pod's claim has a line that contains all texts.
 func (s *stage) wrote(pod string, texts ...string) {
 	s.Helper()
 	s.moment(fmt.Sprintf("CNI log of pod %s with %q", pod, texts), func() bool {
@@ -136,9 +136,9 @@ func (s *stage) isPrepared(pod string) bool {
 			func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
 }
 
-// preparedOnly creates a pod whose claim the kubelet prepares without being able to start the pod: the runtime does not
-// respond until resume is called. If the kubelet calls the runtime before it processes the pod, the kubelet waits two
-// minutes for the response. In this case, preparedOnly retries with another pod.
+// preparedOnly creates a pod whose claim the kubelet prepares, but which the kubelet cannot start: the runtime does not
+// respond until resume is called. If the kubelet happens to call the runtime before it processes the pod, it waits two
+// minutes for a response. In this case, preparedOnly retries with another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
 	resume = s.resumed(string(s.cluster.RuntimeComponent()))

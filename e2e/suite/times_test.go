@@ -16,8 +16,8 @@ import (
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
-// TestTimesByInterfaces measures the times from create to Ready for pods with increasing numbers of interfaces, and the
-// time that the runtime waits for the driver. The times are printed, not asserted.
+// TestTimesByInterfaces measures the time from creation to Ready for pods with increasing numbers of interfaces, and
+// how long the runtime waits for the driver. The times are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)
@@ -54,9 +54,9 @@ func TestTimesByInterfaces(t *testing.T) {
 	}
 }
 
-// Measure how quickly pods with whole links can follow one another, with graceful and forced deletion. The same run
-// also measures pods without claims and pods with claims for a driver that does nothing. With forced deletion, the next
-// pod gets a device that is still being released. The results are printed, not asserted.
+// Measure how quickly pods with whole links can replace one another, with graceful and forced deletion. The same run
+// also measures pods without claims, and pods whose claims are for a driver that does nothing. With forced deletion,
+// the next pod gets a device that is still being released. The results are printed, not asserted.
 func TestTimesOfChurn(t *testing.T) {
 	e := newEnv(t, "churn")
 	var links []string
@@ -100,7 +100,7 @@ func TestTimesOfChurn(t *testing.T) {
 
 type hooks struct{ seconds, count float64 }
 
-// hooks returns the time that RunPodSandbox calls have waited for the driver.
+// hooks returns the total time that RunPodSandbox calls have spent waiting for the driver, and the number of calls.
 func (e *env) hooks() hooks {
 	e.Helper()
 	var now hooks
@@ -126,7 +126,7 @@ func (e *env) driverMetrics() (values map[string]float64) {
 	return values
 }
 
-// averages returns, one per line, the mean of each driver histogram that measures seconds, between two reads.
+// averages returns one line for each driver histogram that measures seconds: its mean between two reads.
 func averages(before, after map[string]float64) []string {
 	var lines []string
 	for name, sum := range after {
@@ -142,8 +142,8 @@ func averages(before, after map[string]float64) []string {
 	return lines
 }
 
-// Measure the time from the end of a chain that is too slow for RunPodSandbox to the start of the container. By then,
-// the kubelet has given up and must be woken. The result is printed, not asserted.
+// Measure the time from the end of a chain that is too slow for RunPodSandbox to the start of the container. By the end
+// of the chain, the kubelet has given up and must be woken. The result is printed, not asserted.
 func TestTimesOfLateChains(t *testing.T) {
 	e := newEnv(t, "latetimes")
 	e.veth("lt0")
@@ -170,7 +170,7 @@ func TestTimesOfLateChains(t *testing.T) {
 		percentile(times, 50), percentile(times, 99), len(times))
 }
 
-// chainEnded returns the time at which the last ADD for a pod's claim ended, according to the log of CNI calls.
+// chainEnded returns the time at which the last ADD for a pod's claim finished, according to the CNI log.
 func (e *env) chainEnded(pod string) (end time.Time) {
 	e.Helper()
 	logs := e.filesOnNode("/var/log/dra-network", e.namespace+"_"+pod+"-net-*", "*.jsonl")

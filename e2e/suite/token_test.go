@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A compromised driver on one node cannot act for another node: it can neither publish the other node's devices nor
-// write the status of the other node's claims. It can do both for its own node.
+// A compromised driver on one node cannot act on behalf of another node: it can neither publish devices for the other
+// node nor write the status of claims on that node. It can do both for its own node.
 func TestTokenOfAnotherNode(t *testing.T) {
 	e := newEnv(t, "tokens")
 	e.offerMacvlan("to0", "10.144.0.0/24")
@@ -77,7 +77,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		err  error
-		want string // part of the rejection, empty if the request succeeds
+		want string // part of the error message; empty if the request is accepted
 	}{
 		"own slice":                 {create(driver, here), ""},
 		"slice of another node":     {create(driver, "elsewhere"), "may write ResourceSlices of that node only"},
@@ -100,7 +100,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 }
 
 // driverOn returns a client with the token that the kubelet would pass to the driver on a node. The node does not have
-// to exist, because the token is bound to a pod with that node's name.
+// to exist, because the token is bound to a pod that specifies the node's name.
 func (e *env) driverOn(node string) kubernetes.Interface {
 	e.Helper()
 	ctx := context.Background()

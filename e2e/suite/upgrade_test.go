@@ -27,7 +27,7 @@ const (
 	newTag = "new"
 )
 
-// upgrade is the test's own cluster, which starts with the oldest version from which upgrades are supported.
+// upgrade is the test's own cluster, which initially runs the oldest version from which upgrades are supported.
 type upgrade struct {
 	*stage
 	old  oldest.Version
@@ -110,7 +110,7 @@ func newUpgrade(t *testing.T) *upgrade {
 	return u
 }
 
-// install installs the old version, imports the images of both versions into the node, and offers devices.
+// install installs the old version, imports the images for both versions into the node, and publishes devices.
 func (u *upgrade) install(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface) {
 	t.Helper()
 	for tag, bin := range map[string]string{oldTag: u.old.Bin, newTag: "../../bin"} {
@@ -140,7 +140,7 @@ func (u *upgrade) install(t *testing.T, cluster *lab.Cluster, client kubernetes.
 	u.observe()
 }
 
-// tags returns the chart settings that select images with the given tag.
+// tags returns the chart settings that select the images with the given tag.
 func tags(tag string) []string {
 	return []string{"--set", "node.image.tag=" + tag, "--set", "controller.image.tag=" + tag}
 }
@@ -179,7 +179,7 @@ func (u *upgrade) interfaces(pod string) string {
 	return u.inPod(pod, "ip", "-o", "link", "show") + u.inPod(pod, "ip", "-4", "-o", "addr", "show")
 }
 
-// socketIsRead reads the node socket with both versions of netdra.
+// socketIsRead checks that both versions of netdra can read from the node socket.
 func (u *upgrade) socketIsRead(pods []string) {
 	u.Helper()
 	for _, bin := range []string{u.old.Bin, "../../bin"} {
@@ -201,7 +201,7 @@ func (u *upgrade) socketIsRead(pods []string) {
 	}
 }
 
-// replace upgrades the driver as described in docs/howto.md. The new driver is killed as soon as it runs, and again
+// replace upgrades the driver as described in docs/howto.md. It kills the new driver as soon as it runs, and again
 // after it has read the journal.
 func (u *upgrade) replace() {
 	u.Helper()
@@ -230,8 +230,8 @@ func (u *upgrade) replace() {
 	})
 }
 
-// killNew kills the driver whose process is not among the known ones, as soon as that driver has reached a given state.
-// It returns the driver's process.
+// killNew kills the driver process that is not in known as soon as that process has reached a given state. It returns
+// the process ID.
 func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	u.Helper()
 	var process int
@@ -249,7 +249,7 @@ func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	return process
 }
 
-// containerIsKilled kills the container of a pod, and checks that it restarts with the same interfaces.
+// containerIsKilled kills a pod's container, and checks that the container restarts with the same interfaces.
 func (u *upgrade) containerIsKilled(pod string) {
 	u.Helper()
 	before := u.interfaces(pod)

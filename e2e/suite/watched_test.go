@@ -99,7 +99,7 @@ func (e *env) linkIndex(name string) int {
 	return link.Attrs().Index
 }
 
-// containersOf returns the processes of a watched pod's containers, as PIDs of the host.
+// containersOf returns the host PIDs of a watched pod's containers.
 func (e *env) containersOf(pod string) []int {
 	e.Helper()
 	node, err := os.Readlink(e.fileOnNode("/proc/1/ns/mnt"))
@@ -123,7 +123,7 @@ func (e *env) create(yaml string) {
 	}
 }
 
-// deleting starts the deletion of pods.
+// deleting deletes pods without waiting until they are gone.
 func (e *env) deleting(pods ...string) {
 	e.Helper()
 	if output, err := e.kubectl("", append([]string{"delete", "pod", "--wait=false"}, pods...)...); err != nil {
@@ -137,8 +137,7 @@ func (e *env) gone(pods ...string) {
 	e.allPods("are gone", pods, func(_ *corev1.Pod, err error) (bool, error) { return apierrors.IsNotFound(err), err })
 }
 
-// neverStartedEarly checks that in the watched pods, no container that references the claim started without its
-// interfaces.
+// neverStartedEarly checks that no container in a watched pod that references the claim started without its interfaces.
 func (e *env) neverStartedEarly() {
 	e.Helper()
 	for _, pod := range e.watchedPods(context.Background()) {
@@ -161,7 +160,7 @@ func startedEarly(pod *corev1.Pod, container string) bool {
 	return false
 }
 
-// watchedPods returns the existing watched pods of the test.
+// watchedPods returns the test's watched pods that currently exist.
 func (e *env) watchedPods(ctx context.Context) []corev1.Pod {
 	e.Helper()
 	pods, err := e.client.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "watched=true"})

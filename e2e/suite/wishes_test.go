@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// If the topology allows it, a claim can set the MAC address, the IP addresses and the name of its interface, even for
-// a step after the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors
-// that nodes report.
+// If the topology allows it, a claim can set the MAC address, the IP addresses and the name of an interface, even for a
+// step after the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors
+// reported by nodes.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -63,7 +63,7 @@ func TestClaimParameters(t *testing.T) {
 	e.gone("good")
 }
 
-// claimParameters returns a claim template for a port, with parameters for the claim's interfaces.
+// claimParameters returns a claim template for a port, with interface parameters.
 func claimParameters(name string, parameters ...string) string {
 	configs := make([]string, len(parameters))
 	for i, parameter := range parameters {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// expose returns a policy that offers links by name for one CNI plugin.
+// expose returns a policy that offers the named links for one CNI plugin.
 func expose(name, cni string, shared bool, links ...string) string {
 	quoted := make([]string, len(links))
 	for i, link := range links {
@@ -39,7 +39,7 @@ spec:
 `, name, strings.ReplaceAll("\n"+strings.TrimSpace(steps), "\n", "\n  "))
 }
 
-// claimTemplate returns a template for a claim that requests one device of each class.
+// claimTemplate returns a template for a claim that requests one device from each class.
 func claimTemplate(name string, classes ...string) string {
 	requests := ""
 	for i, class := range classes {
