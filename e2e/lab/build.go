@@ -21,16 +21,16 @@ const progressInterval = 15 * time.Second
 type BuildOptions struct {
 	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
-	// Clone is the clone of the project; empty means the clone that contains the working directory.
+	// Clone is the path of the project's clone; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", for which only a control plane is supported. Empty means the version in
-	// e2e/tools.
+	// Kubernetes is a Kubernetes version such as "1.36"; with a version, only a control plane is supported. Empty means
+	// the version in e2e/tools.
 	Kubernetes string
-	// Progress receives lines about the build's progress; nil discards them.
+	// Progress receives progress messages, one per line; nil discards them.
 	Progress io.Writer
 }
 
-// Binaries contains the locations of the built programs.
+// Binaries is the location of the built programs.
 type Binaries struct {
 	// Dir contains the programs, such as kubelet and containerd.
 	Dir string
@@ -43,15 +43,15 @@ func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
-// Cached returns the location of the binaries and reports whether they exist. It needs no lock, since a directory gets
-// its final name only when it is complete.
+// Cached returns the location of the binaries and reports whether they exist. It needs no lock, since a build directory
+// is renamed to its final name only once it is complete.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
 }
 
 // Build builds all cluster programs unless they exist. The first build takes minutes; later calls reuse the result
-// until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the call that is building.
+// until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the one that is building.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -72,8 +72,8 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	return b, buildInto(ctx, t, b.Dir, p)
 }
 
-// locate finds the modules that pin the programs, and the programs' cache directory, which might not exist yet. It
-// builds nothing.
+// locate finds the module that pins the versions of the programs, and the programs' cache directory, which might not
+// exist yet. It does not build anything.
 func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	var err error
 	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {
@@ -94,8 +94,8 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 }
 
 // buildInto builds in a temporary directory and renames it when the build is complete. The temporary directory has the
-// same parent as the result, because a rename only works within one file system. A build that is killed leaves a
-// building-* directory behind.
+// same parent as the final one, because a directory can be renamed only within a file system. A build that is killed
+// leaves a building-* directory behind.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
@@ -120,7 +120,8 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	if err := t.arrange(tmp); err != nil {
 		return fmt.Errorf("cannot arrange the tools: %w", err)
 	}
-	// MkdirTemp creates directories that only the owner can access, but other cache users may also run the programs.
+	// Only the owner can access directories created by MkdirTemp, but other users of the cache may also run the
+	// programs.
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	return nil
 }
 
-// printProgress reports the build's progress until finished is closed. Go names only the packages that it compiles and
+// printProgress reports the build's progress until finished is closed. Go lists only the packages that it compiles and
 // omits cached packages, so the total is an upper bound.
 func printProgress(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
@@ -151,10 +152,10 @@ func printProgress(p *progress, log *buildLog, dir string, packages, programs in
 	}
 }
 
-// buildLog counts the packages that go build -v names and keeps all other lines, which describe the errors. It relies
-// on two properties of the go command: a package path is the only word in its line, and every other line, such as "go:
-// downloading" or the "# PACKAGE" before compiler errors, contains spaces or a hash sign. A read from a pipe may end in
-// the middle of a line; part holds the incomplete last line. The lock protects against concurrent reads by
+// buildLog counts the packages listed by go build -v and keeps all other lines, which describe errors. It relies on two
+// properties of the go command's output: a package path is the only word in its line, and every other line, such as
+// "go: downloading" or the "# PACKAGE" before compiler errors, contains spaces or a hash sign. A read from a pipe may
+// end in the middle of a line; part holds the incomplete last line. The lock protects against concurrent reads by
 // printProgress.
 type buildLog struct {
 	mu    sync.Mutex
@@ -192,7 +193,7 @@ func (l *buildLog) packages() int {
 	return l.count
 }
 
-// tail returns the last messages.
+// tail returns the last messages in the log.
 func (l *buildLog) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,8 +201,8 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockWithProgress is like lockFile, but is for a lock that another process may hold for many minutes. It reports that
-// it is waiting, first immediately and then every progressInterval.
+// lockWithProgress is like lockFile, but for a lock that another process may hold for many minutes. While it waits, it
+// says so immediately and then every progressInterval.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)
@@ -220,10 +221,10 @@ func lockWithProgress(ctx context.Context, path string, p *progress) (func(), er
 	return lockFile(ctx, path)
 }
 
-// lockFile waits for an exclusive lock. The file is never removed, because otherwise, two processes could hold the
-// lock. The kernel always releases the lock when the process exits, so no stale lock remains (flock(2)). lockFile
-// polls, because a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor and its
-// lock, since Go opens files with O_CLOEXEC.
+// lockFile waits for an exclusive lock. The lock file is never removed, because otherwise two processes could hold the
+// lock at the same time. The kernel releases the lock when the process exits, so there are no stale locks (flock(2)).
+// lockFile polls, because a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor
+// and therefore the lock, since Go opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 // wireName is the bridge, in the control plane's network namespace, that connects the links of several nodes.
 const wireName = "wire0"
 
-// uplinkName is a node's link to the network for nodes and pods, through which the API server is also reachable. Inside
-// the node, the link is a port of the bridge that has the node's address, so all nodes and their pods share one
-// segment.
+// uplinkName is a node's link to the network for nodes and pods, which also includes the API server. Inside the node,
+// the link is a port on the bridge that has the node's address, so all nodes and their pods share one network segment.
 const uplinkName = "uplink"
 
 // Segment is a network from which a node can be disconnected.
@@ -25,17 +24,17 @@ type Segment string
 const (
 	// API is the network for nodes and pods, including the API server.
 	API Segment = "api"
-	// Wire is the network that connects all nodes' links eth1, eth2 and so on.
+	// Wire is the network that connects the links eth1, eth2 and so on of all nodes.
 	Wire Segment = "wire"
 )
 
 // Segments lists all segments.
 func Segments() []Segment { return []Segment{API, Wire} }
 
-// cable connects a node's link to a bridge port on the machine of the control plane. It is a veth pair: the link is in
-// the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process 1. The
-// port's owner can therefore remove the carrier without involving the node. In the node, the link has the given index
-// and address. The kernel accepts a requested index if it is free in the namespace.
+// cable connects a node's link to a bridge port on the control plane's machine. It is a veth pair: the link is in the
+// node's network namespace, and its peer, the port, is in the network namespace of the cluster's process 1. The cluster
+// can therefore remove the carrier without involving the node. Inside the node, the link has the given index and
+// hardware address. The kernel accepts a requested index if it is not in use in the namespace.
 type cable struct {
 	link, port string
 	index      int
@@ -43,12 +42,12 @@ type cable struct {
 	bridge     string
 }
 
-// cables returns a node's cables in the given boot. Names and hardware addresses are stable; indexes and their order
-// differ from the previous boot. On real machines, a reboot may change the order in which drivers probe devices. To
-// imitate this, each boot uses a different base for its indexes and rotates the links over these indexes, so that code
-// fails if it relies on an index or an order from an earlier boot. The bases repeat after ten boots. The addresses are
-// locally administered (the second-lowest bit of the first byte). The numbers of the node and of the link occupy one
-// byte each, which limits maxNodes and maxNodeLinks.
+// cables returns a node's cables for the given boot. Names and hardware addresses are stable, whereas indexes and their
+// order differ from those in the previous boot. On real machines, a reboot may change the order in which drivers probe
+// devices. To imitate this, each boot starts at a different base index and rotates the links, so that code fails if it
+// relies on an index or an order from an earlier boot. The bases repeat after ten boots. The addresses are locally
+// administered (the second-lowest bit of the first byte). The node number and the link number each occupy one byte,
+// which limits maxNodes and maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
 	// The first indexes belong to lo and the pod bridge.
@@ -67,10 +66,10 @@ func (n *Node) cables(boot int) []cable {
 	return all
 }
 
-// ports returns the peer names of a node's links to a segment.
+// ports returns the names of the peers of a node's links to a segment.
 func (n *Node) ports(segment Segment) []string {
 	var ports []string
-	// Any boot will do: only names and bridges are used, which are the same in every boot.
+	// Any boot number will do: only names and bridges are used, and they are the same for every boot.
 	for _, c := range n.cables(0) {
 		if (segment == API) == (c.bridge == bridgeName) {
 			ports = append(ports, c.port)
@@ -79,8 +78,8 @@ func (n *Node) ports(segment Segment) []string {
 	return ports
 }
 
-// plug connects a node that has just started. On failure, it does not undo anything, because boot begins with unplug.
-// The node's bridge must exist: the node's process 1 creates it before accepting requests.
+// plug connects the cables of a node that has just started. On failure, it does not undo anything, because the next
+// boot begins with unplug. The node's bridge must exist: the node's process 1 creates it before accepting requests.
 func (n *Node) plug(boot int) error {
 	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
 	if err != nil {
@@ -109,7 +108,7 @@ func (n *Node) plug(boot int) error {
 
 // unplug removes a node's links, if there are any, even if the node's network namespace is still in use. The kernel
 // destroys a dead node's namespace and links asynchronously (cleanup_net). A boot must not wait for this, because it
-// needs the port names. Deleting a port also deletes its link.
+// reuses the port names. Deleting a port also deletes the link at its other end.
 func (n *Node) unplug() error {
 	return n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, segment := range Segments() {
@@ -132,10 +131,10 @@ func (n *Node) unplug() error {
 	})
 }
 
-// Disconnect disconnects a node's links from a segment, as if cables were pulled: the links remain, without a carrier.
-// The node must be on. Its next boot connects all cables. Disconnect sets the ports down on the control plane's side
-// (veth_close removes the carrier from both ends), so the effect on the node is the same as if a cable were pulled: the
-// link is still up, but without LOWER_UP. Disconnect may be called more than once.
+// Disconnect disconnects a node's links from a segment as if the cables had been pulled: the links remain, but lose
+// their carrier. The node must be on. Its next boot reconnects all cables. Disconnect sets the ports down on the
+// control plane's side (veth_close removes the carrier from both ends), so the node sees the same as with a pulled
+// cable: the link is still up, but without LOWER_UP. Disconnect may be called more than once.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)
@@ -159,7 +158,7 @@ func (n *Node) Connected(segment Segment) (bool, error) {
 	return connected, err
 }
 
-// eachPort calls do for each port of the node. It returns an error if the node is off, since the node then has no
+// eachPort calls do for each port of the node. It returns an error if the node is off, since a node that is off has no
 // cables.
 func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, netlink.Link) error) error {
 	err := n.cluster.withHandle(func(h *netlink.Handle) error {
@@ -180,7 +179,7 @@ func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, n
 	return nil
 }
 
-// setMaster connects a cable: it adds the port of a node's link to the bridge.
+// setMaster connects a cable by adding its port to the bridge.
 func setMaster(h *netlink.Handle, port, bridge string) error {
 	link, err := h.LinkByName(port)
 	if err != nil {

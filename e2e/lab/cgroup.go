@@ -17,8 +17,8 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupPaths returns the directories for the cgroup name: one per hierarchy with cgroup version 1, or a single one
-// with version 2.
+// cgroupPaths returns the directories for the cgroup with the given name: with cgroup version 1, one in each hierarchy;
+// with version 2, a single one.
 func cgroupPaths(name string) ([]string, error) {
 	unified, err := cgroup2(cgroupRoot)
 	if err != nil {
@@ -33,7 +33,7 @@ func cgroupPaths(name string) ([]string, error) {
 	}
 	var paths []string
 	for _, e := range entries {
-		if e.IsDir() { // links are aliases of a hierarchy
+		if e.IsDir() { // symbolic links are aliases for a hierarchy
 			paths = append(paths, filepath.Join(cgroupRoot, e.Name(), name))
 		}
 	}
@@ -48,9 +48,9 @@ func cgroup2(path string) (bool, error) {
 	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// makeCgroups creates the parent of all pods' cgroups. The kubelet requires the cgroup in its cgroupRoot setting, but
-// does not create it. The name may consist of several parts: the cgroups for a cluster's nodes are below the cluster's
-// cgroup.
+// makeCgroups creates the parent cgroup for all pods. The kubelet requires the cgroup in its cgroupRoot setting to
+// exist, but does not create it. The name may be a path with several elements: in a multi-node cluster, the nodes'
+// cgroups are below the cluster's cgroup.
 func makeCgroups(name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups with all remaining container cgroups in them. The kernel releases a cgroup shortly
+// removeCgroups removes the cgroups, including all container cgroups left in them. The kernel releases a cgroup shortly
 // after its last process exits. Until then, rmdir returns EBUSY, so removeCgroups retries until the context is done. It
 // is not an error if a cgroup does not exist, so removeCgroups may be called again.
 func removeCgroups(ctx context.Context, name string) error {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// modulePath is the project's module path, from the first line of go.mod.
+// modulePath is the project's module path, as in the first line of go.mod.
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
-// cacheVariable is the environment variable that contains the cache directory.
+// cacheVariable is the environment variable that specifies the cache directory.
 const cacheVariable = "DRA_NETWORK_CACHE"
 
 // findClone returns the root of the clone that contains the working directory. It skips e2e's go.mod, because e2e is a
@@ -65,8 +65,8 @@ func cacheDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// exists reports whether a file exists at path. If this cannot be determined, exists returns true, because its callers
-// create or remove something if the file is missing.
+// exists reports whether a file exists at path. If this cannot be determined, it returns true, because callers create
+// or remove something if the file does not exist.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, os.ErrNotExist)

@@ -25,20 +25,21 @@ const (
 	manifestDir    = "manifests"
 )
 
-// Cluster is a running cluster. Its methods may be called concurrently, except Down. The methods of its Machine apply
-// to the node or, in a multi-node cluster, to the control plane's machine. Cluster is a handle: [Up] and [Open] may
-// return several handles for one cluster, in several processes. In a handle from Open, lifetime and exited are nil.
+// Cluster is a running cluster. Its methods may be called concurrently, except Down. The methods promoted from Machine
+// apply to the node or, in a multi-node cluster, to the control plane's machine. Cluster is a handle: there may be
+// several handles to one cluster, returned by [Up] and [Open] in different processes. In a handle from Open, lifetime
+// and exited are nil.
 type Cluster struct {
 	Machine
 	// lifetime is the end of the pipe that keeps an attached cluster alive. It is nil for a detached cluster. Nothing
 	// is ever written to the pipe: process 1 exits when it reads end of file.
 	lifetime io.Closer
-	// exited is closed when process 1 has exited, if process 1 is a child of this process. Down waits for this, because
-	// otherwise, a zombie would keep the process ID.
+	// exited is closed when process 1 has exited, if process 1 is a child of this process. Down waits for it, because a
+	// zombie would keep the process ID in use.
 	exited chan struct{}
 }
 
-// state contains everything that another process needs to find the cluster.
+// state is everything that another process needs to find the cluster.
 type state struct {
 	Name     string   `json:"name"`
 	NodeName string   `json:"nodeName"`
@@ -50,18 +51,18 @@ type state struct {
 	Runtime Runtime   `json:"runtime,omitempty"`
 	CRIODir string    `json:"crioDir,omitempty"`
 	Started time.Time `json:"started"`
-	// Ready is true if the start, or the last boot of a node in a multi-node cluster, is complete. A detached cluster
-	// that is not Ready was interrupted during startup, and the next Up removes it.
+	// Ready is true once the cluster has started or, for a node in a multi-node cluster, once its last boot is
+	// complete. If a detached cluster is not Ready, its startup was interrupted, and the next Up removes it.
 	Ready bool `json:"ready"`
-	// Init is process 1 with its process ID on the host. It is zero before process 1 runs, and also in a handle for a
-	// node in a multi-node cluster, because only the node's file contains it (see Machine.process).
+	// Init is process 1, identified by its process ID on the host. It is zero before process 1 has been started, and in
+	// a handle for a node in a multi-node cluster, because only the node's file contains it (see Machine.process).
 	Init processID `json:"init"`
-	// Nodes contains the names of the nodes in a multi-node cluster, and Links is the number of links from each node to
+	// Nodes lists the names of the nodes in a multi-node cluster, and Links is the number of links from each node to
 	// the wire.
 	Nodes []string `json:"nodes,omitempty"`
 	Links int      `json:"links,omitempty"`
-	// Number, Boots and Commands describe a node in a multi-node cluster: its number (starting with 1), how many times
-	// it has booted, and its components' command lines.
+	// Number, Boots and Commands describe a node in a multi-node cluster: its number (starting at 1), how many times it
+	// has booted, and the command lines for its components.
 	Number   int                    `json:"number,omitempty"`
 	Boots    int                    `json:"boots,omitempty"`
 	Commands map[Component][]string `json:"commands,omitempty"`
@@ -71,8 +72,8 @@ func newCluster(o Options, s state) *Cluster {
 	return &Cluster{Machine: Machine{opts: o, state: s}}
 }
 
-// save writes the state for other processes. The caller must hold the run directory's lock, because the temporary file
-// has a fixed name.
+// save writes the state for other processes. The caller must hold the lock on the run directory, because the temporary
+// file has a fixed name.
 func (s state) save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -96,10 +97,10 @@ func loadState(runDir string) (state, error) {
 	return s, err
 }
 
-// Open finds a cluster that another process has started. It only uses the options Name, CacheDir and RunDir. It does
-// not wait, and also finds a cluster that is still starting. The error is [ErrNotRunning] if process 1 does not exist,
-// even if parts of the cluster remain. The handle does not have to be closed. Down terminates the cluster for all
-// handles.
+// Open finds a cluster that another process has started. It uses only the options Name, CacheDir and RunDir. It does
+// not wait, so it may return a cluster that is still starting. The error is [ErrNotRunning] if process 1 does not
+// exist, even if parts of the cluster remain. The handle does not have to be closed. Down terminates the cluster for
+// all handles.
 func Open(o Options) (*Cluster, error) {
 	o, err := o.forOpen()
 	if err != nil {
@@ -119,7 +120,7 @@ func Open(o Options) (*Cluster, error) {
 // ErrNotRunning means that the cluster does not exist.
 var ErrNotRunning = errors.New("not running")
 
-// forOpen resolves only the options that identify the cluster, so that it also works outside a clone.
+// forOpen resolves only the options that identify the cluster, so it also works outside a clone.
 func (o Options) forOpen() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	if !nameForm.MatchString(o.Name) {
@@ -145,19 +146,19 @@ func (m *Machine) RunDir() string { return m.state.RunDir }
 // ManifestDir returns the directory in which the kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
-// Logs returns the path of the file with the component's output. Each start of the component appends to the file, which
-// is kept until the cluster is removed. "node" is process 1.
+// Logs returns the path of the component's log file. The file is appended to whenever the component is started again,
+// and is kept until the cluster is removed. The component "node" is process 1.
 func (m *Machine) Logs(component Component) string {
 	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
 }
 
-// Kubeconfig returns the path of the administrator's kubeconfig. Its server address is only reachable from inside the
+// Kubeconfig returns the path of the administrator's kubeconfig. Its server address is reachable only from inside the
 // cluster; see Exec and RESTConfig.
 func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
 // Status returns the state of the components. Components that were never started are omitted. In a multi-node cluster,
-// the cluster's Status contains each node by name, like a component, because a node's process 1 is started in the same
-// way.
+// the cluster's Status also lists each node by name, because a node's process 1 is started in the same way as a
+// component.
 func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
 	resp, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStatus})
 	if err != nil {
@@ -172,7 +173,7 @@ func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, er
 
 // ComponentStatus is the state of one component.
 type ComponentStatus struct {
-	// PID is the process ID inside the node. After the process has exited, it is the former process ID.
+	// PID is the process ID inside the node. It keeps its value after the process has exited.
 	PID int
 	// Running reports whether the component is running.
 	Running bool

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Component is the name of a program in the cluster, and also the name of its binary and its log.
+// Component is the name of a program in the cluster. The program's binary and its log have the same name.
 type Component string
 
 // The components of a cluster.
@@ -18,14 +18,14 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components returns all components in start order. This order applies if all code is emulated and each component waits
-// for the previous one (see Pack). Otherwise, several components start concurrently.
+// Components returns all components in the order in which they are started. The order matters only if all code is
+// emulated and each component waits for the previous one (see Pack). Otherwise, several components start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
-// health returns the HTTP URL at which a component reports its health; empty for container runtimes. The ports are the
-// components' defaults. All addresses are valid in the component's network namespace.
+// health returns the URL of a component's health endpoint, or an empty string for container runtimes. The ports are the
+// components' default ports. All addresses are valid in the component's network namespace.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -43,8 +43,8 @@ func (c Component) health() string {
 	}
 }
 
-// commandLine returns the command line of a component, beginning with the program. The same options produce the same
-// command line, so a component is restarted with identical arguments.
+// commandLine returns the command line for a component, starting with the program. The same options always produce the
+// same command line, so a component is restarted with identical arguments.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
 	switch c {
@@ -85,8 +85,8 @@ func withGates(o Options, args ...string) []string {
 	return args
 }
 
-// etcdData returns etcd's data directory. etcd maps its data into memory, which is not possible in a directory that a
-// machine shares with its host.
+// etcdData returns etcd's data directory. etcd memory-maps its data, which is not possible in a directory that a
+// virtual machine shares with its host.
 func (o Options) etcdData() string {
 	if o.allElsewhere {
 		return "/var/lib/etcd"
@@ -95,7 +95,7 @@ func (o Options) etcdData() string {
 }
 
 // etcdArgs returns the arguments for etcd. They disable syncing to disk: a cluster does not survive a reboot of the
-// machine, and on slow disks, etcd spends most of its time in fsync.
+// machine anyway, and on a slow disk, etcd would spend most of its time in fsync.
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
 	return []string{
@@ -113,14 +113,14 @@ func apiServerArgs(o Options) []string {
 		// Process 1 has added the first Service address to the loopback interface, so pods can reach the API server
 		// even though Service addresses are not translated.
 		"--bind-address="+apiAddress, "--secure-port=443",
-		// A Service's endpoint must not be a loopback address: advertise the node's address, and do not create the
+		// A Service endpoint must not be a loopback address, so advertise the node's address and do not create the
 		// endpoint.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
 		"--enable-aggregator-routing=true", // without kube-proxy, webhooks must be called at pod addresses
 		"--allow-privileged=true",
-		// The same as on real clusters: the permissions that a driver's token and the kubelet's certificate have are
-		// part of the test.
+		// As on real clusters, because the tests also cover the permissions granted to the driver's token and the
+		// kubelet's certificate.
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
@@ -145,7 +145,7 @@ func controllerManagerArgs(o Options) []string {
 	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 		"--use-service-account-credentials=true",
-		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults, a cluster is ready 6 s later
+		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults, startup takes 6 s longer
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
@@ -155,7 +155,7 @@ func controllerManagerArgs(o Options) []string {
 	return args
 }
 
-// kubeletArgs returns the settings that the kubelet's configuration file does not support.
+// kubeletArgs returns arguments for the kubelet settings that its configuration file does not support.
 func kubeletArgs(o Options) []string {
 	args := []string{
 		"--config=" + filepath.Join(o.RunDir, kubeletFile), "--kubeconfig=" + o.pki("kubelet.kubeconfig"),

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Addresses inside the node's network namespace. They are private to each cluster.
+// Addresses inside the node's network namespace. They are not visible outside the cluster.
 const (
 	apiAddress     = "10.96.0.1" // the first Service IP, so that pods find the API server without kube-proxy
 	apiURL         = "https://" + apiAddress + ":443"
@@ -22,15 +22,15 @@ const (
 	podRangeStart  = "10.88.1.10"
 	subnetBits     = "/16" // for all nodes and pods
 	bridgeName     = "node0"
-	gatewayAddress = "10.88.0.2" // next hop to the API server for a node on a separate machine
+	gatewayAddress = "10.88.0.2" // next hop on the way to the API server for a node on a separate machine
 	etcdURL        = "http://127.0.0.1:2379"
 )
 
 // containerdSocket is the path of containerd's socket on the node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// defaultNRITimeout is containerd's default (DefaultPluginRequestTimeout of nri). It is set explicitly so that a new
-// default does not silently change tests.
+// defaultNRITimeout is containerd's default (DefaultPluginRequestTimeout in nri). It is set explicitly so that a change
+// to the default does not silently affect tests.
 const defaultNRITimeout = 2 * time.Second
 
 // volumePluginDir is created by the kubelet and the controller manager. The default path is below /usr, which belongs
@@ -38,11 +38,11 @@ const defaultNRITimeout = 2 * time.Second
 const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
-// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces. imports is empty because, by
-// default, containerd would import the files in /etc/containerd/conf.d, which the node shares with the host. The cgroup
-// driver must match the kubelet's, which is cgroupfs because the node does not run systemd. The sandbox image is
-// pinned: otherwise, the kubelet's image garbage collection could remove it, and it cannot be pulled again. An empty
-// baseSpec means containerd's default.
+// is not available on CI machines, and AppArmor profiles cannot be loaded from inside the namespaces. imports is empty
+// because, by default, containerd would import the files in /etc/containerd/conf.d, which the node shares with the
+// host. The cgroup driver must match the kubelet's, which is cgroupfs because systemd does not run on the node. The
+// sandbox image is pinned: otherwise, the kubelet's image garbage collection could remove it, and it cannot be pulled
+// again. An empty baseSpec means containerd's default.
 func containerdConfig(runc, baseSpec string, nriTimeout time.Duration) string {
 	return fmt.Sprintf(`version = 4
 root = "/var/lib/containerd"
@@ -76,12 +76,12 @@ imports = []
 }
 
 // kubeletConfig renders the kubelet's configuration. Most settings make the kubelet faster or isolate it from the
-// machine: image pulls and events are not rate-limited, the state of the host's disk does not cause evictions, and
-// static pods are checked every second instead of every 20 seconds. More pods are allowed than the default of 110, so
-// that tests can fill a node. The pods' cgroups are below the cluster's own cgroup, which is removed together with the
-// cluster. Authentication and authorization are the same as on real clusters: RBAC decides who may run a command in a
-// pod. The kubelet's iptables chains are disabled: without kube-proxy, they are unused, and the kernel might not
-// support them.
+// machine: image pulls and events are not rate-limited, a full host disk does not cause evictions, and static pods are
+// checked every second instead of every 20 seconds. The pod limit is above the default of 110, so that tests can fill a
+// node. The pods' cgroups are below the cluster's own cgroup, which is removed together with the cluster.
+// Authentication and authorization are the same as on real clusters: RBAC determines who may run commands in a pod. The
+// kubelet does not create its iptables chains: without kube-proxy, they are not used, and the kernel might not support
+// them.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
@@ -108,7 +108,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"volumePluginDir":        volumePluginDir,
 		"cgroupDriver":           "cgroupfs",
 		"cgroupRoot":             "/" + cgroup,
-		"failCgroupV1":           false, // many build machines still use version 1
+		"failCgroupV1":           false, // many build machines still use cgroup version 1
 		"failSwapOn":             false,
 		"makeIPTablesUtilChains": false,
 		"maxPods":                200,
@@ -132,10 +132,9 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	return yaml.Marshal(config)
 }
 
-// clusterNetwork returns the CNI configuration for the pods' first interface. Multiple nodes share one network, and
-// each node has a range of its addresses. The plugin uses the bridge that process 1 has created, and must not add an
-// address to the bridge (isGateway). Allocated addresses are recorded in /run, so a reboot releases them together with
-// their pods.
+// clusterNetwork returns the CNI configuration for the pods' first interface. All nodes share one network, and each
+// node has its own address range in it. The plugin uses the bridge created by process 1, and must not add an address to
+// it (isGateway). Allocated addresses are recorded in /run, so a reboot releases them together with the pods.
 func (o Options) clusterNetwork() (string, error) {
 	pods := map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": o.address()}
 	if o.number > 0 {
@@ -156,8 +155,8 @@ func (o Options) clusterNetwork() (string, error) {
 	return string(data), err
 }
 
-// memberAddress returns the address of the node with the given number in a multi-node cluster. The control plane has
-// 10.88.0.1, and 10.88.0.2 is reserved (gatewayAddress), so the first node has 10.88.0.11.
+// memberAddress returns the address of node number in a multi-node cluster. The control plane has 10.88.0.1, and
+// 10.88.0.2 is reserved (gatewayAddress), so the first node has 10.88.0.11.
 func memberAddress(number int) string { return podAddress(0, 10+number) }
 
 // podAddress returns an address in the network for all nodes and pods. The pods on the n-th node are in 10.88.n.0, and
@@ -165,9 +164,9 @@ func memberAddress(number int) string { return podAddress(0, 10+number) }
 func podAddress(third, last int) string { return fmt.Sprintf("10.88.%d.%d", third, last) }
 
 // hostsFile returns the content of /etc/hosts. The name of a single node resolves to the loopback interface, on which
-// the kubelet listens. In a multi-node cluster, each node resolves the names of all nodes. The API server needs this to
-// connect to kubelets by node name (--kubelet-preferred-address-types), since there is no other name resolution:
-// resolv.conf is empty.
+// the kubelet listens. In a multi-node cluster, each node resolves the names of all nodes. The API server needs these
+// entries to connect to kubelets by node name (--kubelet-preferred-address-types), since there is no other name
+// resolution: resolv.conf is empty.
 func (o Options) hostsFile(nodes []string) string {
 	if len(nodes) == 0 {
 		return "127.0.0.1 localhost " + o.NodeName + "\n::1 localhost\n"

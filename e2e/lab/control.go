@@ -18,9 +18,9 @@ import (
 // pollInterval is the interval at which readiness is polled.
 const pollInterval = 20 * time.Millisecond
 
-// Stop sends sig, for example SIGKILL, to a component and waits until it has exited. Nothing restarts it. Stop returns
-// an error if the component is not running or has not exited after two minutes. After SIGTERM, the API server may take
-// a minute to exit, because it completes pending requests first.
+// Stop sends sig, for example SIGKILL, to a component and waits until it has exited. The component is not restarted
+// automatically. Stop returns an error if the component is not running, or has not exited after two minutes. After
+// SIGTERM, the API server may take a minute to exit, because it first completes pending requests.
 func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
 	return m.explain("stop", component, err)
@@ -37,7 +37,7 @@ func (m *Machine) Start(ctx context.Context, component Component) error {
 }
 
 // Restart stops a component with sig, starts it again and waits until it is healthy. Pods keep running, since their
-// processes belong to containerd's shims, which run independently of containerd.
+// processes are children of containerd's shims, which run independently of containerd.
 func (m *Machine) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
 	if err := m.Stop(ctx, component, sig); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component reports that it is healthy. Only the context limits the wait. However, if the
-// component exits, WaitHealthy immediately returns an error with the end of the component's log.
+// WaitHealthy waits until a component reports that it is healthy. Apart from the context, there is no time limit. If
+// the component exits, WaitHealthy immediately returns an error that includes the end of the component's log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == m.RuntimeComponent() {
@@ -78,12 +78,12 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	})
 }
 
-// errEnded stops the wait for a component that can no longer become ready.
+// errEnded ends the wait for a component that can no longer become ready.
 var errEnded = errors.New("has ended")
 
-// waitFor polls try until it succeeds, or until component has exited, because waiting any longer is then pointless.
-// what describes the awaited state for use in errors, which also contain the component's log. If Status fails, the
-// component has not necessarily exited: process 1 may be busy, and the next attempt queries it again.
+// waitFor calls try until it succeeds, or until component has exited and waiting any longer is pointless. what
+// describes the awaited state in errors, which also include the end of the component's log. If Status fails, the
+// component has not necessarily exited: process 1 may be busy, so the next attempt queries it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -106,7 +106,7 @@ func (m *Machine) waitFor(
 	return nil
 }
 
-// get requests a URL from one of the cluster's HTTP servers as the administrator. get does not reuse connections,
+// get requests a URL from one of the cluster's HTTP servers as the administrator. It does not reuse connections,
 // because the server may have been killed and restarted.
 func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	client, err := m.httpClient()
@@ -127,7 +127,7 @@ func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 }
 
 // httpClient does not verify server certificates: the scheduler and the controller manager generate their own
-// certificates, and no other process is in the network namespace.
+// certificates, and there are no foreign processes in the network namespace.
 func (m *Machine) httpClient() (*http.Client, error) {
 	cert, err := tls.LoadX509KeyPair(m.opts.pki("admin.crt"), m.opts.pki("admin.key"))
 	if err != nil {
@@ -142,10 +142,10 @@ func (m *Machine) httpClient() (*http.Client, error) {
 	}, nil
 }
 
-// noProxy disables the machine's proxy for requests to the cluster.
+// noProxy makes requests to the cluster bypass the machine's proxy.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
-// tail returns the end of a log, for an error message.
+// tail returns the last lines of a log file for use in an error message.
 func tail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 // stopTimeout is the time limit for terminating a cluster, which normally takes a fraction of a second.
 const stopTimeout = 20 * time.Second
 
-// Down terminates the cluster and removes all of its remains. It must not run concurrently with other methods of the
-// same handle. It returns an error if process 1 does not exit within 20 seconds, or if the cgroups cannot be removed.
-// Down may be called again, even after an error: it keeps the state that it needs until everything else has been
-// removed.
+// Down terminates the cluster and removes everything that it leaves behind. It must not run concurrently with other
+// methods on the same handle. It returns an error if process 1 does not exit within 20 seconds, or if the cgroups
+// cannot be removed. Down may be called again, even after an error: until everything else has been removed, it keeps
+// the state that it needs.
 func (c *Cluster) Down(ctx context.Context) error {
 	unlock, err := lockRun(ctx, c.state.RunDir)
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer unlock()
 	// Without this check, an old handle would terminate another caller's new cluster.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
-		return nil // a newer cluster has the same name and has removed this one
+		return nil // this cluster has been replaced by a newer one with the same name
 	}
 	if err := c.remove(ctx); err != nil {
 		return fmt.Errorf("cannot remove cluster %q: %w", c.state.Name, err)
@@ -33,8 +33,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// remove terminates the cluster and removes its state. It removes the state file last, because a cluster's remains
-// cannot be found without this file.
+// remove terminates the cluster and removes its state. It removes the state file last, because without this file,
+// leftovers of the cluster could not be found.
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
@@ -78,9 +78,9 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove terminates the cluster that the options identify, regardless of its state, and removes all of its remains. It
-// reports whether anything was removed. It only uses the options Name, CacheDir and RunDir. It needs no handle, so that
-// users and the next run can clean up after a crash. It may be called more than once.
+// Remove terminates the cluster identified by the options, regardless of its state, and removes everything that it
+// leaves behind. It reports whether anything was removed. It uses only the options Name, CacheDir and RunDir. It needs
+// no handle, so that users and the next run can clean up after a crash. It may be called more than once.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

@@ -13,12 +13,13 @@ import (
 )
 
 // Network describes how the NIC of a separate machine is connected to the cluster's network namespace. It has the same
-// fields as vm.Uplink, and the lab command converts it to that type, since this package cannot import package vm
-// without an import cycle.
+// fields as vm.Uplink, to which the lab command converts it, since importing package vm here would create an import
+// cycle.
 type Network struct {
 	// Link is the name of the NIC on the machine.
 	Link string
-	// Subnet is the NIC's network, in CIDR notation. Gateway is the address of the cluster's namespace in this network.
+	// Subnet is the network that the NIC is on, in CIDR notation. Gateway is the address of the cluster's namespace on
+	// this network.
 	Subnet, Gateway string
 	// Machine is the machine's address. Connections to each of Ports on the cluster's loopback interface are forwarded
 	// to the machine.
@@ -26,7 +27,7 @@ type Network struct {
 	Ports   []int
 }
 
-// kubeletPort is the port at which the API server connects to the kubelet. In the cluster's namespace, QEMU listens on
+// kubeletPort is the port on which the API server connects to the kubelet. In the cluster's namespace, QEMU listens on
 // this port instead of the kubelet, because the node's name resolves to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
@@ -37,24 +38,24 @@ func NetworkElsewhere() Network {
 }
 
 // FoldersElsewhere returns the directories that a separate machine must mount at the same paths: one that it writes to,
-// and several that it reads. The first directory in read contains the programs.
+// and several that it only reads. The first directory in read contains the programs.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
 // JoinCommand returns the command that a separate machine runs to become the node. Once containerd and the kubelet are
-// working, it runs the given command and exits with its exit status. Run it as root, on a machine that is not used for
-// anything else: it does not undo its mounts and writes.
+// working, the command runs args and exits with the same status. Run it as root, on a machine that is not used for
+// anything else: it does not undo its mounts and file changes.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
 // Pack prepares everything that another machine needs to run a whole cluster, including the control plane, without
 // starting anything. The other machine mounts FoldersElsewhere at the same paths and runs JoinCommand; the cluster
-// terminates with this command. All files are in RunDir. This directory must be empty or missing, and the caller must
-// remove it. Pack creates no process, cgroup or namespace, so there is nothing else to clean up. The directory is not
-// locked, since the caller is its only user.
+// terminates when this command does. All files are in RunDir. This directory must be empty or must not exist, and the
+// caller must remove it. Pack creates no process, cgroup or namespace, so there is nothing else to clean up. The
+// directory is not locked, since the caller is its only user.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()
@@ -84,8 +85,9 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// joining returns nil unless the node is elsewhere. containerd and its images come before the kubelet, because a static
-// pod whose image is missing would wait for the kubelet's next attempt.
+// joining returns the settings for joining as a node from another machine, or nil if the node is not elsewhere.
+// containerd is started and its images are imported before the kubelet starts, because a static pod whose image is
+// missing would have to wait for the kubelet's next attempt.
 func (c *Cluster) joining() (*node.Joining, error) {
 	if !c.opts.elsewhere() {
 		return nil, nil
@@ -110,7 +112,7 @@ func (c *Cluster) joining() (*node.Joining, error) {
 		}
 		component := node.Component{Name: string(name), Argv: argv, Health: name.health()}
 		if name == Containerd {
-			// import images before the kubelet starts, since it may have pods to start
+			// import images before the kubelet starts, since it may start pods immediately
 			component.Health, component.Images = containerdSocket, images
 		}
 		j.Components = append(j.Components, component)
@@ -118,8 +120,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 	return j, nil
 }
 
-// imagesElsewhere returns the paths of all images on the separate machine. It copies the images, because only
-// FoldersElsewhere are visible to that machine.
+// imagesElsewhere returns the paths of all images, as seen by the separate machine. It copies the images, because that
+// machine sees only FoldersElsewhere.
 func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc shows the
-// host's processes only until mnt is entered. A thread that enters a PID namespace does not move into it; only the
-// processes that it starts do (setns(2)). Therefore, "pid" is for commands, and a connection only needs "net".
+// namespaces returns the namespaces in the order in which they must be entered. PID comes first, because once mnt has
+// been entered, /proc no longer shows the host's processes. A thread that enters a PID namespace does not move into it
+// itself; only processes that it starts do (setns(2)). Therefore, "pid" is needed for commands, whereas a connection
+// needs only "net".
 func namespaces() []namespace {
 	return []namespace{
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
@@ -32,8 +33,8 @@ type namespace struct {
 }
 
 // Exec runs a command inside the machine's namespaces and returns its standard output, even if the command fails. The
-// error is ErrNotRunning if the machine is off, and an *exec.ExitError with the command's standard error if the command
-// failed.
+// error is ErrNotRunning if the machine is off, or an *exec.ExitError that contains the command's standard error if the
+// command failed.
 func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
@@ -48,8 +49,9 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 
 // Command prepares a command for Run or StartCommand: the cluster's programs are in its PATH, and KUBECONFIG is set. It
 // looks up the program immediately, before any namespace is entered, because exec.Command searches the caller's PATH,
-// not the PATH in cmd.Env. Files in the host's /usr have the same path inside. cmd.Args keeps the given name, for
-// programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
+// not the PATH in cmd.Env. Files in the host's /usr have the same path inside. cmd.Args keeps the name as given, for
+// programs such as busybox that depend on it. The caller may set the standard streams and Dir, which must exist inside
+// the machine.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -63,9 +65,9 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environment returns the caller's environment without proxies, which cannot reach the cluster's addresses.
-// KUBECACHEDIR moves kubectl's cache out of the home directory, where the cache would outlive the cluster and be used
-// for the next cluster.
+// environment returns the caller's environment without the proxy variables, since proxies cannot reach the cluster's
+// addresses. KUBECACHEDIR moves kubectl's cache out of the home directory, where the cache would outlive the cluster
+// and be used for the next cluster.
 func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -126,18 +128,18 @@ func (m *Machine) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// onThread runs do on a dedicated thread that has entered some of the machine's namespaces. The thread is never used
-// for anything else: it terminates with the goroutine, which stays locked to it. A thread that no longer shares its
-// process's file system attributes (CLONE_FS) cannot share them again, and a thread that failed to restore its
-// namespaces would run other goroutines in them. The Go runtime terminates a thread if a goroutine exits while it is
-// locked to the thread.
+// onThread runs do on a dedicated thread that has entered the named namespaces of the machine. The thread is never used
+// for anything else: it terminates together with the goroutine, which stays locked to it. A thread that no longer
+// shares its process's file system attributes (CLONE_FS) cannot share them again, and a thread that failed to restore
+// its namespaces would run other goroutines in them. The Go runtime terminates a thread if a goroutine exits while it
+// is locked to the thread.
 func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread cannot exit, and /proc/self shows its namespaces. Keep it locked until another thread has
-			// run do.
+			// The main thread cannot exit, and /proc/self shows the main thread's namespaces. Keep it locked until
+			// another thread has run do.
 			defer runtime.UnlockOSThread()
 			result <- m.onThread(do, names...)
 			return
@@ -188,5 +190,5 @@ func (m *Machine) enter(names []string) error {
 	return nil
 }
 
-// namespace returns the path of a namespace of the process.
+// namespace returns the path of one of the process's namespaces in /proc.
 func (p processID) namespace(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.PID, name) }

@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// Images that every cluster contains. No image can be pulled, so pods need imagePullPolicy Never or IfNotPresent. Tests
-// use these names in pods. Each cluster builds the images from the local machine's busybox, so their content may differ
-// between machines.
+// Images that are available in every cluster, by the names that tests use in pods. Images cannot be pulled, so pods
+// need imagePullPolicy Never or IfNotPresent. The images are built for each cluster from the local machine's busybox,
+// so their content may differ between machines.
 const (
 	// PauseImage keeps the namespaces of a pod open.
 	PauseImage = "localhost/pause:e2e"
@@ -22,7 +22,7 @@ const (
 	ToolboxImage = "localhost/toolbox:e2e"
 )
 
-// applets contains the commands in the toolbox.
+// applets lists the commands in the toolbox image.
 const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df diff dirname dmesg du echo egrep " +
 	"env expr " +
 	"false fgrep find free grep gunzip gzip head hostname httpd id ifconfig ip kill killall less ln ls md5sum mkdir " +
@@ -31,7 +31,7 @@ const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df d
 	"telnet test timeout top touch tr traceroute true tty umount uname uniq uptime usleep vi watch wc wget which " +
 	"whoami xargs yes"
 
-// writeImages builds the images that every cluster contains, and returns their paths.
+// writeImages builds the images that every cluster needs, and returns their paths.
 func (c *Cluster) writeImages() ([]string, error) {
 	dir, pause := filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause")
 	busybox, err := StaticBusybox()
@@ -65,8 +65,9 @@ func (c *Cluster) writeImages() ([]string, error) {
 	return paths, nil
 }
 
-// ImportImages imports image archives, for example from image.Write, into the node. It replaces images with the same
-// names; running containers keep the old images. In containerd, the kubelet uses the "k8s.io" namespace.
+// ImportImages imports image archives, for example from image.Write, into the node. Existing images with the same names
+// are replaced; running containers keep the old images. In containerd, the images go into the "k8s.io" namespace, which
+// the kubelet uses.
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {

@@ -23,8 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// needed is the environment variable that makes tests start a cluster even if the cluster's programs must be built
-// first.
+// needed is the environment variable that makes tests start a cluster even if its programs have to be built first.
 const needed = "DRA_NETWORK_E2E"
 
 func skipUnlessPossible(t *testing.T, versions ...string) {
@@ -91,7 +90,7 @@ func TestCluster(t *testing.T) {
 	checkNothingLeft(t, c, pid, mounts, links)
 }
 
-// TestControlPlane starts only a control plane, at another version and with feature gates.
+// TestControlPlane starts only a control plane, with another Kubernetes version and with feature gates.
 func TestControlPlane(t *testing.T) {
 	const version = "1.36"
 	skipUnlessPossible(t, version)
@@ -166,7 +165,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 	}
 }
 
-// initPID returns the host process ID of process 1.
+// initPID returns process 1's process ID on the host.
 func initPID(t *testing.T, c *lab.Cluster) string {
 	t.Helper()
 	root, err := c.NodePath("/")
@@ -279,7 +278,7 @@ func pod(name string) *corev1.Pod {
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullNever,
-				// The pod becomes Ready when the API server has responded at its Service address.
+				// The pod becomes Ready once the API server has responded at its Service address.
 				Command: []string{"sh", "-c", `printf 'GET / HTTP/1.0\r\n\r\n' |
 nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
 				ReadinessProbe: &corev1.Probe{
@@ -356,8 +355,8 @@ func hostMounts(t *testing.T) []byte {
 	return data
 }
 
-// hostState lists the host's interfaces, and the files that components write, by default, outside the cluster's own
-// directories.
+// hostState lists the host's interfaces, and the files that components write outside the cluster's own directories by
+// default.
 func hostState(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()

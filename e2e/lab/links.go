@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle for the node's network namespace. Tests use the handle to create their hardware. The caller
-// must close it. A handle works on any thread, because a socket stays in the network namespace in which it was created.
-// A handle must not be used concurrently.
+// Netlink opens a handle for the node's network namespace. Tests use the handle to create simulated hardware. The
+// caller must close the handle. A handle works on any thread, because a socket stays in the network namespace in which
+// it was created. A handle must not be used concurrently.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the network namespace of %s: %w", m, err)
 	}
 	defer func() { _ = ns.Close() }() // the handle's socket stays in the namespace
-	// Use only the routing family: other families fail on kernels that lack the corresponding modules.
+	// Open only the routing family: opening other families fails if the kernel does not have the corresponding modules.
 	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 }
 
@@ -62,8 +62,8 @@ func (m *Machine) DeleteLink(name string) error {
 	})
 }
 
-// addLink creates a link, and sets it and further links up by name. On failure, it does not undo anything. Links are
-// looked up by name, since the kernel chooses the index unless the link specifies one.
+// addLink creates a link, and sets up the link and others given by name. On failure, it does not undo anything. Links
+// are looked up by name, since the kernel chooses the index unless the link specifies one.
 func (m *Machine) addLink(link netlink.Link, options ...string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name

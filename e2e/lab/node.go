@@ -22,25 +22,25 @@ import (
 // bootTimeout is the time limit for starting a node, which normally takes two seconds.
 const bootTimeout = 2 * time.Minute
 
-// nodesDir contains a run directory for each node in a multi-node cluster. baseSpecFile is the base specification of
-// the nodes' containers.
+// nodesDir contains a run directory for each node in a multi-node cluster. baseSpecFile is the base specification for
+// containers on the nodes.
 const (
 	nodesDir     = "nodes"
 	baseSpecFile = "oci.json"
 )
 
 // Node is a node in a multi-node cluster: a machine with its own mounts, processes, network and cgroups, which can be
-// switched off. Its files in /etc, /opt and /var survive power-off; /run, processes, mounts, namespaces and links are
-// lost immediately. Each boot has a new boot ID, in the node's /proc and in its containers' /proc. Links keep their
-// names and hardware addresses, but get new indexes in a different order. The state in the handle is a snapshot, except
-// for Init, which process reads each time. Several processes may use their handles concurrently, because operations
-// that switch a node on or off take the lock on its run directory.
+// switched off. Its files in /etc, /opt and /var survive a power-off, whereas /run, processes, mounts, namespaces and
+// links are lost. Each boot has a new boot ID, in the node's /proc and in its containers' /proc. Links keep their names
+// and hardware addresses, but get new indexes in a different order. The state in the handle is a snapshot, except for
+// Init, which process reads each time. Several processes may use handles to the same node concurrently, because
+// operations that switch the node on or off lock its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
 }
 
-// Nodes returns the nodes in a multi-node cluster, and none for other clusters. Each call returns new handles. The
+// Nodes returns the nodes in a multi-node cluster, and nothing for other clusters. Each call returns new handles. The
 // nodes may be off.
 func (c *Cluster) Nodes() []*Node {
 	var all []*Node
@@ -54,7 +54,7 @@ func (c *Cluster) Nodes() []*Node {
 	return all
 }
 
-// Node returns a node by name, or by number, starting with 1.
+// Node returns the node with the given name or number. Numbers start at 1.
 func (c *Cluster) Node(name string) (*Node, error) {
 	all := c.Nodes()
 	i := slices.IndexFunc(all, func(n *Node) bool {
@@ -70,13 +70,13 @@ func (c *Cluster) Node(name string) (*Node, error) {
 // Address returns the node's address, at which its kubelet and its pods with host networking are reachable.
 func (n *Node) Address() string { return n.opts.address() }
 
-// On reports whether the node is switched on. A node whose boot was interrupted is also on, even though it might not
+// On reports whether the node is switched on. This includes a node whose boot was interrupted, even though it might not
 // work.
 func (n *Node) On() bool { return n.process().alive() }
 
 // PowerOff terminates all of the node's processes immediately, as in a power failure, and removes its links. It does
-// nothing if the node is off. The API server detects this in the same way as for any lost node: the kubelet no longer
-// renews its lease. Cgroups and links no longer exist when PowerOff returns.
+// nothing if the node is off. The control plane notices the power-off in the same way as for any lost node: the kubelet
+// stops renewing its lease. By the time PowerOff returns, the node's cgroups and links no longer exist.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -89,9 +89,9 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// PowerOn starts a node that is off, with all its cables connected, and returns when the node is Ready in this boot. If
-// the node is on, PowerOn does nothing unless the last boot was interrupted, in which case it boots the node again. If
-// PowerOn fails, the node may be left on or off and its logs are kept; the next PowerOn boots the node again.
+// PowerOn starts a node that is off, with all its cables connected, and returns when the node is Ready in the new boot.
+// If the node is on, PowerOn does nothing unless the last boot was interrupted, in which case it boots the node again.
+// If PowerOn fails, the node may be on or off, and its logs are kept; the next PowerOn boots the node again.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -108,7 +108,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// Reboot calls PowerOff and PowerOn. Processes on the node are not notified.
+// Reboot calls PowerOff and PowerOn. Processes on the node are killed without warning.
 func (n *Node) Reboot(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -118,9 +118,9 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// off kills the node's process 1, which exits only after all of the node's other processes. off gets the process ID
-// from the cluster's process 1 instead of the node's file: if a boot was interrupted after the process was started but
-// before the file was written, only the parent has the process ID.
+// off kills the node's process 1, which exits only after all other processes on the node. off gets the process ID from
+// the cluster's process 1 instead of the node's file: if a boot was interrupted after the process was started but
+// before the file was written, only the parent process has the ID.
 func (n *Node) off(ctx context.Context) error {
 	all, err := n.cluster.Status(ctx)
 	if err != nil {
@@ -144,9 +144,9 @@ func (n *Node) clear(ctx context.Context) error {
 	return removeCgroups(ctx, n.state.Cgroup)
 }
 
-// boot switches the node off, starts it, and waits until it is Ready. It imports images if there are any. The caller
-// must hold the node's lock. The state in the node's file is Ready only between the last step and the next boot, so if
-// a node is on and not Ready, its boot was interrupted.
+// boot switches the node off, starts it, imports the given images, and waits until the node is Ready. The caller must
+// hold the node's lock. The state in the node's file is Ready only from the last step until the next boot, so if a node
+// is on but not Ready, its boot was interrupted.
 func (n *Node) boot(ctx context.Context, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -169,10 +169,10 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 	return nil
 }
 
-// startInit requests the start of the node's process 1 from the cluster's process 1, and connects the node's cables. It
-// writes the state file twice. The first write, before the start, clears Init: the process ID from the previous boot
-// may be reused, and must not be mistaken for the node's. The second write, after the start, records the process that
-// listens on the control socket. The kernel reports that process's ID in the PID namespace of the calling process.
+// startInit asks the cluster's process 1 to start the node's process 1, and connects the node's cables. It writes the
+// state file twice. The first write, before the start, clears Init: the process ID from the previous boot may be reused
+// by another process, which must not be mistaken for the node's. The second write, after the start, records the process
+// that listens on the control socket. The kernel reports that process's ID as seen from the caller's PID namespace.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -190,7 +190,8 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	if err := spec.Save(); err != nil {
 		return err
 	}
-	// A dead process's socket remains as a file, which would prevent the new process from binding to the same name.
+	// The socket file outlives the process that created it, and would prevent the new process from binding to the same
+	// name.
 	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // the socket from the previous boot
 		return err
 	}
@@ -227,8 +228,8 @@ func (n *Node) saveReady() error {
 	return saved.save()
 }
 
-// launchSaved starts a component with the command line that was saved when the cluster was created. Process 1 of this
-// boot has not started the component before, so it does not have the command line.
+// launchSaved starts a component with the command line that was saved when the cluster was created. Process 1 does not
+// have the command line, because it has not started the component since the node was booted.
 func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	saved, err := loadState(n.state.RunDir)
 	if err != nil {
@@ -243,8 +244,8 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 }
 
 // waitReady waits until the API server reports that the node is ready in this boot. The Ready condition alone is not
-// enough: if the node was off for only a few seconds, the control plane has not detected that yet. However, along with
-// its conditions, the kubelet reports the boot ID from /proc, which differs for each boot.
+// enough: if the node was off for only a few seconds, the control plane has not noticed that yet. However, together
+// with the conditions, the kubelet reports the boot ID from /proc, which is different in each boot.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -289,8 +290,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
-// saveSpec writes the specification for the node's process 1. The cluster's run directory, which contains the helper
-// programs and the control plane's certificates, is also visible on the node.
+// saveSpec writes the Spec for the node's process 1. The cluster's run directory, with the helper programs and the
+// control plane's certificates, is also visible on the node.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -314,7 +315,7 @@ func (n *Node) saveSpec() error {
 
 // writeBaseSpec writes the base specification from which containerd derives each container: containerd's default plus a
 // hook that makes the node's boot ID visible. A hook in the base specification applies to every container, including
-// sandboxes, without requiring changes to the tests' manifests. The createContainer hook runs in the container's mount
+// sandboxes, without any changes to the manifests in tests. The createContainer hook runs in the container's mount
 // namespace before its root is changed (OCI runtime specification, "Lifecycle"): at this point, the container's /proc
 // is mounted, and the node's files can still be bind-mounted over it.
 func (c *Cluster) writeBaseSpec(ctx context.Context) error {
@@ -334,7 +335,7 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(c.state.RunDir, baseSpecFile), data, 0o600)
 }
 
-// helper returns the path of one of this project's small programs.
+// helper returns the path of one of the helper programs built from this project.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
 // bootAll boots all nodes in a multi-node cluster concurrently for the first time. If one boot fails, the others are

@@ -14,8 +14,9 @@ import (
 const maxLinks = 40
 
 // NodePath translates a path in the node's file system into a path that can be used from outside. It resolves symbolic
-// links, such as /var/run, in the node's root: the kernel would resolve absolute links in the caller's root, which is
-// the host's. The path does not have to exist. The result is valid while this boot's process 1 exists.
+// links, such as /var/run, relative to the node's root: the kernel would resolve absolute links relative to the
+// caller's root, which is the host's. The path does not have to exist. The result is valid until the node's current
+// process 1 exits.
 func (m *Machine) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
@@ -24,8 +25,9 @@ func (m *Machine) NodePath(path string) (string, error) {
 	return resolved, err
 }
 
-// NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
-// outside. It is not an error if a directory is missing. Unlike in a shell, * also matches names that begin with a dot.
+// NodeGlob returns the sorted paths in the node's file system that match a pattern, translated into paths that can be
+// used from outside. It is not an error if a directory is missing. Unlike in a shell, * also matches names that begin
+// with a dot.
 func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	found, err := globIn(m.root(), pattern)
 	if err != nil {
@@ -34,13 +36,13 @@ func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// root returns a path below which the node's file system looks the same as it does to the node's processes.
+// root returns the path below which the node's file system is visible as the node's own processes see it.
 func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
-// resolveIn resolves a path below root in such a way that no link leads out of root. Missing components are kept as
+// resolveIn resolves a path below root without ever following a link out of root. Missing path components are kept as
 // written, but root must exist: a terminated node has no files, and this must not be mistaken for a missing file. Links
-// in /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may replace a
-// link between the check and the use, but it only runs code that the tests start.
+// in /proc/PID are not resolved, since their targets are not file paths. This is not a security boundary: the node may
+// replace a link between the check and the use, but it runs only code started by tests.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err
@@ -78,8 +80,8 @@ func resolveIn(root, path string) (string, error) {
 	return filepath.Join(root, resolved), nil
 }
 
-// globIn resolves links in every matched component, unlike filepath.Glob, and returns an error if it cannot read a
-// component.
+// globIn is like filepath.Glob, but resolves links in every matched path component, and returns an error if a component
+// cannot be read.
 func globIn(root, pattern string) ([]string, error) {
 	dirs := []string{"/"}
 	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -106,8 +108,8 @@ func globIn(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// namesIn returns the files in a directory below root that match a pattern for one component. It returns no names if
-// the directory does not exist.
+// namesIn returns the names of the files in a directory below root that match a pattern without slashes. It returns no
+// names if the directory does not exist.
 func namesIn(root, dir, pattern string) ([]string, error) {
 	path, err := resolveIn(root, dir)
 	if err != nil {

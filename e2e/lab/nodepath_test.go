@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A path on the node resolves to a file on the node, regardless of the links in it. The kernel would resolve each of
-// these links to a file on the host.
+// A path on the node resolves to a file on the node, even if it contains links. The kernel would resolve each of these
+// links to a file on the host.
 func TestPathsStayInTheNode(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root") // a link, like /proc/PID/root
@@ -71,7 +71,7 @@ func TestPathsStayInTheNode(t *testing.T) {
 	}
 }
 
-// Processes may exit while their files are listed.
+// It is not an error if a process exits while its files are being listed.
 func TestFilesOfProcessesThatEnd(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
 	if err := cmd.Start(); err != nil {

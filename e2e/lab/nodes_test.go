@@ -56,7 +56,7 @@ func node(t *testing.T, c *lab.Cluster, name string) *lab.Node {
 	return n
 }
 
-// pods runs one pod, named after the node, on each node.
+// pods runs one pod on each node, named after the node.
 func pods(ctx context.Context, t *testing.T, client kubernetes.Interface, nodes ...*lab.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -82,7 +82,7 @@ func output(t *testing.T, m interface {
 	return strings.TrimSpace(string(out))
 }
 
-// checkCables checks that only connected addresses respond.
+// checkCables checks that addresses respond only while their cables are connected.
 func checkCables(t *testing.T, first, second *lab.Node) {
 	output(t, first, "ip", "address", "add", "192.0.2.1/24", "dev", "eth1")
 	output(t, second, "ip", "address", "add", "192.0.2.2/24", "dev", "eth3")
@@ -92,7 +92,7 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 		for segment, address := range addresses {
 			tries := 1
 			if segment != unplugged {
-				tries = 10 // a busy machine may lose a packet
+				tries = 10 // a busy machine may drop a packet
 			}
 			out, err := ping(t, first, address, tries)
 			if (err == nil) != (segment != unplugged) {
@@ -118,7 +118,7 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 	check("")
 }
 
-// ping sends up to tries requests until one is answered.
+// ping sends echo requests until one is answered, up to the given number of tries.
 func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte, err error) {
 	for range tries {
 		if out, err = sender.Exec(t.Context(), "busybox", "ping", "-c", "1", "-W", "1", address); err == nil {
@@ -128,8 +128,7 @@ func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte
 	return out, err
 }
 
-// checkReboot checks that the second node has lost only the contents of its memory, and that the first node is
-// unchanged.
+// checkReboot checks that a reboot clears only the second node's memory, and does not affect the first node.
 func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
 	first, second := node(t, c, "1"), node(t, c, "2")
 	for _, path := range []string{"/run/mark", "/var/lib/mark", "/var/lib/cni/mark", "/etc/mark", "/opt/cni/bin/mark"} {
@@ -234,7 +233,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 	})
 }
 
-// breakBoot interrupts a node's start when its process 1 is running but no other process is.
+// breakBoot interrupts a node's boot at the point where only its process 1 is running.
 func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)

@@ -18,7 +18,7 @@ import (
 // DefaultName is a cluster's name if none is given.
 const DefaultName = "default"
 
-// extraCNIVariable is the environment variable for a directory with additional CNI plugins.
+// extraCNIVariable is the environment variable that specifies a directory with additional CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
 // ExtraCNIDirs returns the directory in $EXTRA_CNI_DIR, if it is set, followed by the given directories. The user's
@@ -36,15 +36,16 @@ type Options struct {
 	Name string
 	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
-	// Clone is the clone of the project; empty means the clone that contains the working directory.
+	// Clone is the path of the project's clone; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version in e2e/tools.
+	// Kubernetes is a Kubernetes version such as "1.36"; setting it requires ControlPlaneOnly. Empty means the version
+	// in e2e/tools.
 	Kubernetes string
-	// ControlPlaneOnly omits containerd and the kubelet. Pods are scheduled to Node objects that the caller creates,
-	// but never run. Node objects remain unchanged.
+	// ControlPlaneOnly omits containerd and the kubelet. Pods are scheduled to Node objects created by the caller, but
+	// never run. No component changes the Node objects.
 	ControlPlaneOnly bool
 	// NodeElsewhere also omits containerd and the kubelet, but prepares everything that another machine needs to be the
-	// node. That machine mounts RunDir and the programs at the same paths, has a NIC whose peer is in the cluster's
+	// node. That machine mounts RunDir and the programs at the same paths, has a NIC that is connected to the cluster's
 	// network namespace (see OnNetwork and Network), and runs "labnode join". The API server and the kubelet can reach
 	// each other.
 	NodeElsewhere bool
@@ -53,27 +54,28 @@ type Options struct {
 	// NodeName is the name of the node; empty means "e2e-node". In a multi-node cluster, it is the prefix of the nodes'
 	// names, such as "e2e-node-1".
 	NodeName string
-	// Nodes is the number of nodes; zero means one, which is also the control plane's machine. If there are more nodes,
-	// the control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
+	// Nodes is the number of nodes; zero means one. A single node also runs the control plane. With several nodes, the
+	// control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
 	Nodes int
 	// Links is the number of links from each node in a multi-node cluster to the common wire, named eth1, eth2 and so
 	// on; zero means four.
 	Links int
-	// NodeLabels contains additional labels for the node.
+	// NodeLabels are additional labels for the node.
 	NodeLabels map[string]string
-	// FeatureGates override the Kubernetes version's defaults, for all components.
+	// FeatureGates override the default feature gates of the Kubernetes version, in all components.
 	FeatureGates map[string]bool
 	// RuntimeConfig enables or disables API groups, for example "resource.k8s.io/v1beta2": "true".
 	RuntimeConfig map[string]string
 	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the Kubernetes default of
-	// one minute, the kubelet would not retry failed operations until a minute later.
+	// one minute, the kubelet would retry a failed operation only after a minute.
 	SyncFrequency time.Duration
 	// Runtime is the node's container runtime; empty means containerd.
 	Runtime Runtime
-	// CRIODir contains the CRI-O programs crio and pinns, for a node with that runtime. It may also contain conmon,
-	// crun and skopeo; otherwise, the versions installed on the machine are used. Empty means $CRIO_DIR.
+	// CRIODir is the directory with the CRI-O programs crio and pinns, for a node with that runtime. It may also
+	// contain conmon, crun and skopeo; otherwise, the versions installed on the machine are used. Empty means
+	// $CRIO_DIR.
 	CRIODir string
-	// NRITimeout is the runtime's time limit for a response from an NRI plugin; zero means the runtime's default of 2
+	// NRITimeout is how long the runtime waits for a response from an NRI plugin; zero means the runtime's default of 2
 	// s.
 	NRITimeout time.Duration
 	// ExtraCNIDirs are directories with additional CNI plugins, which appear in /opt/cni/bin. Earlier directories take
@@ -88,18 +90,18 @@ type Options struct {
 	// Progress receives a line for each step; nil discards them.
 	Progress io.Writer
 
-	// allElsewhere is true if no part of the cluster runs on this machine: see Pack.
+	// allElsewhere is true if the whole cluster runs on another machine: see Pack.
 	allElsewhere bool
-	// number is the node's number, starting with 1, if these are the options for a node in a multi-node cluster.
+	// number is the node's number, starting at 1, if these are the options for a node in a multi-node cluster.
 	number int
 }
 
-// nameForm matches names that are valid for a directory, a cgroup, a host name and a DNS label. In a multi-node
-// cluster, a number is added to the name; the limit of 40 characters leaves room for that.
+// nameForm matches names that are valid as a directory name, a cgroup name, a host name and a DNS label. In a
+// multi-node cluster, a number is added to the name; the limit of 40 characters leaves room for that.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// withDefaults fills in empty options and checks the rest. It creates no directory except the cache. It makes paths
-// absolute, because components run in / and helpers run in the clone.
+// withDefaults fills in empty options and checks the rest. The only directory that it creates is the cache. It makes
+// paths absolute, because components run in / and helpers run in the clone.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
@@ -142,13 +144,13 @@ func (o Options) withDefaults() (Options, error) {
 // elsewhere reports whether another machine is the node.
 func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 
-// nodeHere reports whether the runtime and the kubelet are the cluster's own processes.
+// nodeHere reports whether the cluster's own process 1 also runs the container runtime and the kubelet.
 func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() && !o.several() }
 
 // several reports whether this is a multi-node cluster, whose nodes have their own machines.
 func (o Options) several() bool { return o.Nodes > 1 }
 
-// maxNodes and maxNodeLinks follow from the ranges of IP and hardware addresses.
+// maxNodes and maxNodeLinks are determined by the ranges of IP and hardware addresses.
 const (
 	maxNodes     = 50
 	maxNodeLinks = 100
@@ -188,7 +190,8 @@ func (o Options) address() string {
 	return memberAddress(o.number)
 }
 
-// checkFiles reports missing files immediately, instead of after a build that takes minutes.
+// checkFiles returns an error if files are missing, so that the error is not reported only after a build that takes
+// minutes.
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
 		if _, err := os.Stat(path); err != nil {
@@ -198,7 +201,7 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// paths makes all paths absolute.
+// paths makes all paths in the options absolute.
 func (o *Options) paths() error {
 	var errs []error
 	abs := func(p string) string {

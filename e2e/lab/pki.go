@@ -22,8 +22,8 @@ import (
 // validity is the validity period for certificates. No cluster exists that long.
 const validity = 30 * 24 * time.Hour
 
-// authority is the cluster's certificate authority. Its key is in the run directory, like the keys of all components:
-// only root can read the directory. Serial numbers must be unique (RFC 5280, 4.1.2.2).
+// authority is the cluster's certificate authority. Its key is in the run directory, like the keys for all components.
+// Only root can read the directory. Serial numbers must be unique (RFC 5280, 4.1.2.2).
 type authority struct {
 	dir    string
 	cert   *x509.Certificate
@@ -32,21 +32,21 @@ type authority struct {
 	serial int64
 }
 
-// identity describes one of the cluster's certificates. For the API server, the common name is the user, and the
-// organizations are the groups (x509 authentication).
+// identity describes one of the cluster's certificates. The API server interprets the common name as the user and the
+// organizations as the groups (x509 authentication).
 type identity struct {
 	file string
 	name string
 	orgs []string
-	// dns contains a server's names; nil for a client.
+	// dns lists a server's host names; nil for a client.
 	dns []string
 	// kubeconfig is true if the certificate needs a kubeconfig.
 	kubeconfig bool
 }
 
 // identities lists a cluster's certificates. Kubernetes defines the groups: system:masters may do anything, regardless
-// of RBAC, and system:nodes with the user system:node:NAME identifies a kubelet to the Node authorizer and the
-// NodeRestriction admission plugin.
+// of RBAC, and the group system:nodes together with the user system:node:NAME identifies a kubelet to the Node
+// authorizer and the NodeRestriction admission plugin.
 func identities(node string) []identity {
 	return []identity{
 		{file: "apiserver", name: "kube-apiserver", dns: []string{
@@ -87,9 +87,9 @@ func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	return a, a.writeServiceAccounts()
 }
 
-// writeMember writes the cluster's keys for a node in a multi-node cluster to dir. The authority's copy continues the
-// serial numbers, and writeMember stores the last serial number in the original, so that the next node gets different
-// serial numbers.
+// writeMember writes to dir the keys for a node in a multi-node cluster. It issues the certificates with a copy of the
+// authority, and then stores the copy's last serial number in the original, so that the next node's certificates have
+// different serial numbers.
 func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
 	member := *a
 	member.dir = dir
@@ -125,8 +125,8 @@ func (a *authority) writeServiceAccounts() error {
 	return err
 }
 
-// newAuthority creates the certificate authority for one cluster, in files. Each cluster has its own authority, so a
-// leftover kubeconfig does not work with another cluster.
+// newAuthority creates the certificate authority for one cluster and writes it to files. Each cluster has its own
+// authority, so a leftover kubeconfig does not work with another cluster.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	var err error
@@ -147,8 +147,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
-// template returns a certificate without its usage. Serial numbers increase, because X.509 requires them to be unique
-// (RFC 5280, 4.1.2.2).
+// template returns the fields that all certificates have in common. Each call increments the serial number, because
+// X.509 requires serial numbers to be unique (RFC 5280, 4.1.2.2).
 func (a *authority) template(id identity) *x509.Certificate {
 	a.serial++
 	now := time.Now()
@@ -186,8 +186,7 @@ func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	return clientcmd.WriteToFile(a.kubeconfig(id, server, certPEM, keyPEM), filepath.Join(a.dir, id.file+".kubeconfig"))
 }
 
-// kubeconfig returns a kubeconfig that contains keys and certificates, so that the kubeconfig works in every mount
-// namespace.
+// kubeconfig returns a kubeconfig with embedded keys and certificates, so that it works in every mount namespace.
 func (a *authority) kubeconfig(id identity, server string, cert, key []byte) clientcmdapi.Config {
 	const cluster = "lab"
 	c := *clientcmdapi.NewConfig()

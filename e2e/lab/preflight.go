@@ -11,17 +11,16 @@ import (
 	"strings"
 )
 
-// requirement is a prerequisite on the machine, together with the Debian package that provides it. check returns nil if
-// the machine meets the requirement. It checks for files rather than the package, because the files may have been
-// installed in another way.
+// requirement is something that must be installed on the machine, together with the Debian package that provides it.
+// check returns nil if the machine meets the requirement. It checks for files rather than the package, because the
+// files may have been installed in another way.
 type requirement struct {
 	pkg   string
 	check func(context.Context) error
 }
 
 // checkCompiler checks that the tools can be built. runc requires a C compiler for the part that enters namespaces
-// (libcontainer/nsenter), and libseccomp to filter system calls. checkCompiler is not called if the programs are in the
-// cache.
+// (libcontainer/nsenter), and libseccomp to filter system calls. It is not called if the programs are in the cache.
 func checkCompiler(ctx context.Context, p *progress) error {
 	return require(ctx, p, []requirement{
 		{"gcc", inPath("gcc")},
@@ -45,8 +44,9 @@ func checkMachine(ctx context.Context, p *progress) error {
 	})
 }
 
-// require installs missing requirements where possible. Otherwise, it returns an error that names the packages to
-// install. After an installation, it checks all requirements again, since a package may be installed but broken.
+// require installs packages for missing requirements where possible. Otherwise, it returns an error that lists the
+// packages to install. After installing packages, it checks all requirements again, since an installed package may be
+// broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)
 	if len(missing) == 0 {
@@ -74,8 +74,8 @@ func require(ctx context.Context, p *progress, all []requirement) error {
 	return nil
 }
 
-// missing returns the packages that the machine lacks. Each package is listed once, even if several requirements need
-// it.
+// missing returns the packages for requirements that the machine does not meet. Each package is listed only once, even
+// if it provides several.
 func missing(ctx context.Context, all []requirement) []string {
 	var out []string
 	for _, r := range all {

@@ -12,8 +12,8 @@ import (
 )
 
 // processID uniquely identifies a process. This is necessary because the kernel may reuse a process ID, and a state
-// file may be older than the process that now has the ID. The start time and the boot ID distinguish the two, since no
-// two processes in one boot have the same ID and start in the same tick.
+// file may be older than the process that now has the ID. The start time and the boot ID distinguish the two, since in
+// one boot, no two processes with the same ID start in the same tick.
 type processID struct {
 	PID int `json:"pid"`
 	// Start is the process's start time, in clock ticks since the machine booted.
@@ -38,9 +38,9 @@ func identify(pid int) (processID, error) {
 	return processID{PID: pid, Start: start, Boot: bootID()}, err
 }
 
-// readStat returns the start time and the state from /proc/PID/stat. The process name may contain any character, so the
-// fields are counted from its closing parenthesis. According to proc_pid_stat(5), the state is the third field and the
-// start time is the 22nd field, which are the first and the 20th fields after the name.
+// readStat returns a process's start time and state from /proc/PID/stat. The process name may contain any character, so
+// the fields are counted from its closing parenthesis. According to proc_pid_stat(5), the state is the third field and
+// the start time is the 22nd field, which are the first and the 20th fields after the name.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -77,7 +77,7 @@ func (p processID) kill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // the descriptor only identifies the process
+	defer func() { _ = unix.Close(fd) }() // the descriptor is used only to identify the process
 	if !p.alive() {                       // once open, the descriptor cannot refer to another process
 		return nil
 	}

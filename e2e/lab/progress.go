@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progress prints steps with the time since the start. It may be used concurrently.
+// progress prints each step with the time elapsed since the start. It may be used concurrently.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -25,7 +25,7 @@ func newProgress(out io.Writer) *progress {
 func (p *progress) step(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Progress is only informational, so a failure to print it must not stop the work.
+	// Progress messages are only informational, so an error while printing them must not interrupt the work.
 	_, _ = fmt.Fprintf(p.out, "%7.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 

@@ -34,8 +34,8 @@ func isReady(n corev1.Node) error {
 	return fmt.Errorf("it has not reported yet")
 }
 
-// waitServiceAccount waits for the default service account. It may appear after the node is ready, and without it, the
-// ServiceAccount admission plugin rejects all pods in the namespace.
+// waitServiceAccount waits for the default service account. It may be created only after the node is ready; until then,
+// the ServiceAccount admission plugin rejects all pods in the namespace.
 func (m *Machine) waitServiceAccount(ctx context.Context) error {
 	return m.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
 		var sa corev1.ServiceAccount

@@ -30,7 +30,7 @@ const (
 const CRIO Component = "crio"
 
 const (
-	// crioVariable is the environment variable that contains the directory with CRI-O's programs.
+	// crioVariable is the environment variable that specifies the directory with CRI-O's programs.
 	crioVariable = "CRIO_DIR"
 	crioSocket   = "/run/crio/crio.sock"
 	crioFile     = "crio.conf"
@@ -38,10 +38,10 @@ const (
 	crioRuntime = "oci-runtime"
 )
 
-// ErrNoCRIO means that CRI-O's programs are missing.
+// ErrNoCRIO means that CRI-O's programs could not be found.
 var ErrNoCRIO = errors.New("CRI-O is not available")
 
-// crioPrograms returns the programs that a node with CRI-O needs in addition to those that every node needs. CRI-O and
+// crioPrograms returns the programs that a node needs for CRI-O in addition to those that every node needs. CRI-O and
 // pinns must be in CRIODir; the other programs may also be installed on the machine.
 func (r Runtime) crioPrograms() (required, optional []string) {
 	required, optional = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
@@ -51,7 +51,7 @@ func (r Runtime) crioPrograms() (required, optional []string) {
 	return required, optional
 }
 
-// checkRuntime sets the default runtime, and returns an error if its programs are missing.
+// checkRuntime applies the default runtime if none is set, and returns an error if the runtime's programs are missing.
 func (o *Options) checkRuntime() error {
 	o.Runtime = Runtime(or(string(o.Runtime), string(RuntimeContainerd)))
 	switch o.Runtime {
@@ -87,8 +87,8 @@ func (o *Options) checkRuntime() error {
 	return nil
 }
 
-// crioProgram returns the path of a program in CRIODir or, if it is not there, on the machine. It does not use $PATH,
-// because programs must be at the same path on the node, where some of the machine's directories are hidden.
+// crioProgram returns the path of a program in CRIODir or, if it is not there, on the machine. It does not search
+// $PATH, because programs must be at the same path on the node, where some of the machine's directories are hidden.
 func (o Options) crioProgram(name string) (string, error) {
 	dirs := []string{o.CRIODir, "/usr/local/bin", "/usr/bin", "/usr/libexec/podman"}
 	for _, dir := range dirs {
@@ -155,10 +155,10 @@ func (m *Machine) writeCRIO() error {
 	return os.WriteFile(filepath.Join(m.state.RunDir, crioFile), []byte(m.opts.crioConfig(name, wrapper, conmon)), 0o600)
 }
 
-// crioConfig renders CRI-O's configuration. It differs from the defaults only where the node requires it: there is no
-// systemd, SELinux or AppArmor, images cannot be pulled, and CNI plugins are in /opt/cni/bin. Removing all containers
-// after a restart with another version (internal_wipe) would require a directory that outlives the node. NET_RAW is
-// added because it is among containerd's defaults and tests use ping.
+// crioConfig renders CRI-O's configuration. It deviates from CRI-O's defaults only where necessary: on the node, there
+// is no systemd, SELinux or AppArmor, images cannot be pulled, and CNI plugins are in /opt/cni/bin. Removing all
+// containers after a restart with another version (internal_wipe) would require a directory that outlives the node.
+// NET_RAW is added because containerd grants it by default and tests use ping.
 func (o Options) crioConfig(runtime, path, conmon string) string {
 	config := fmt.Sprintf(`[crio]
 version_file = "/run/crio/version"
@@ -194,8 +194,8 @@ plugin_dirs = ["/opt/cni/bin/"]
 	return config
 }
 
-// importCRIO imports an image archive into CRI-O's storage. It copies the archive, because skopeo cannot read an
-// archive from a pipe, and the path may not be visible on the node.
+// importCRIO imports an image archive into CRI-O's storage. It copies the archive first, because skopeo cannot read
+// from a pipe, and the original path may not be visible on the node.
 func (m *Machine) importCRIO(ctx context.Context, path string) error {
 	summary, err := image.Read(path, func(string, string, io.Reader) error { return nil })
 	if err != nil {

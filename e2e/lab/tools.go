@@ -16,16 +16,16 @@ import (
 	"strings"
 )
 
-// Build tags: seccomp is for runc. no_btrfs and no_zfs omit containerd's snapshotters for these file systems, because
-// the snapshotters need the file systems' headers. osusergo and netgo avoid C libraries for name lookups.
+// Build tags: runc needs seccomp. no_btrfs and no_zfs omit containerd's snapshotters for these file systems, whose
+// headers would otherwise be required. osusergo and netgo avoid using C libraries for name lookups.
 const (
 	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
 	pluginsPath    = "github.com/containernetworking/plugins/"
 	whereaboutsCmd = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
 
-// toolchain describes a build: the packages, the flags, and the module with the tools. The module is e2e/tools or the
-// module for another Kubernetes version.
+// toolchain describes a build: the packages, the flags, and the module that pins the tools. The module is e2e/tools or
+// its counterpart for another Kubernetes version.
 type toolchain struct {
 	dir   string   // module directory
 	tools []string // package paths
@@ -33,8 +33,8 @@ type toolchain struct {
 	hash  string   // the name of the result
 }
 
-// toolsDir returns the module directory for a Kubernetes version such as "1.36". An empty version means e2e/tools,
-// which has the newest version.
+// toolsDir returns the module directory for a Kubernetes version such as "1.36". If version is empty, this is
+// e2e/tools, which pins the newest version.
 func toolsDir(clone, version string) (string, error) {
 	newest := filepath.Join(clone, "e2e", "tools")
 	if version == "" {
@@ -56,7 +56,7 @@ func toolsDir(clone, version string) (string, error) {
 		"e2e/tools", version, known)
 }
 
-// goMod contains the fields of `go mod edit -json` that this package uses.
+// goMod contains the fields in the output of `go mod edit -json` that this package uses.
 type goMod struct {
 	Require []struct{ Path, Version string }
 	Tool    []struct{ Path string }
@@ -103,7 +103,7 @@ func buildFlags(mod goMod) ([]string, error) {
 	const base = "-X k8s.io/component-base/version."
 	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base +
 		"gitMinor=" + parts[1]}
-	// Modules that are only for a control plane do not contain these.
+	// A module that is only for a control plane does not require these.
 	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
 		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)
 	}
@@ -113,8 +113,8 @@ func buildFlags(mod goMod) ([]string, error) {
 	return []string{"-trimpath", "-tags", buildTags, "-ldflags", strings.Join(ld, " ")}, nil
 }
 
-// fingerprint returns a name for the binaries that depends on all inputs of the build. If a code change in this package
-// affects the result of builds, it must also change one of these inputs; otherwise, the cache hides the change.
+// fingerprint returns a name for the binaries that depends on all inputs to the build. If a code change in this package
+// affects the build result, it must also change one of these inputs; otherwise, the stale result in the cache is used.
 func (t toolchain) fingerprint(goVersion string) (string, error) {
 	h := sha256.New()
 	for _, f := range []string{"go.mod", "go.sum"} {
@@ -130,8 +130,8 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// command returns a go command in the module. It overrides the caller's settings that would change the result. runc
-// requires CGO. Without GOWORK=off, the clone's go.work would select different versions of shared dependencies.
+// command returns a go command to be run in the module. It overrides environment settings that would change the result.
+// runc requires CGO. Without GOWORK=off, the clone's go.work would select different versions of shared dependencies.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
@@ -179,8 +179,8 @@ func (t toolchain) arrange(dir string) error {
 	return nil
 }
 
-// pluginOf returns the type of the CNI plugin that a tool implements. The type may differ from Go's name for the tool.
-// pluginOf returns "" for other tools.
+// pluginOf returns the type of the CNI plugin that a tool implements, or "" for other tools. The type may differ from
+// the program name that Go chooses.
 func pluginOf(tool string) string {
 	switch {
 	case tool == whereaboutsCmd:

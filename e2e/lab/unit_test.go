@@ -186,7 +186,7 @@ func TestPKIOfANode(t *testing.T) {
 	}
 }
 
-// TestNodesOfACluster checks that values that must be unique differ between nodes.
+// TestNodesOfACluster checks that nodes differ in all values that must be unique.
 func TestNodesOfACluster(t *testing.T) {
 	for _, o := range []Options{
 		{Nodes: -1}, {Nodes: maxNodes + 1}, {Links: maxNodeLinks + 1}, {Nodes: 2, ControlPlaneOnly: true},
@@ -339,7 +339,7 @@ func TestLockExcludes(t *testing.T) {
 	must(t, unlock, err)()
 }
 
-// A process that waits for a build in another process reports that it is waiting.
+// A process that waits for another process's build reports that it is waiting.
 func TestWaitForALockIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := lockFile(t.Context(), path)
@@ -385,8 +385,8 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 	}
 }
 
-// Everything that another machine needs to act as the node, or as the whole cluster, is in the directories that this
-// machine can see.
+// Everything that another machine needs to act as the node, or as the whole cluster, is in directories that are visible
+// to that machine.
 func TestJoining(t *testing.T) {
 	for name, test := range map[string]struct {
 		options    Options
@@ -437,7 +437,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// joiningOf returns the specification with which a machine joins a cluster that has one additional image.
+// joiningOf returns the Joining settings for a machine that joins a cluster with one additional image.
 func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
 	t.Helper()
 	if _, err := StaticBusybox(); err != nil {

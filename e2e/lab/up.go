@@ -18,11 +18,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
-// same name, and fails immediately if a cluster with that name is running. The context only limits the startup. Unless
-// the cluster is Detached, it terminates no later than this process, even if this process is killed, because the kernel
-// then closes this process's end of the pipe. If the startup fails, Up terminates all processes, but keeps the run
-// directory with the logs until the next start.
+// Up starts a cluster and returns when pods can be created. It first removes the leftovers of an earlier run with the
+// same name, and fails immediately if a cluster with that name is running. The context limits only the startup. Unless
+// the cluster is Detached, it terminates at the latest when this process does, even if this process is killed, because
+// the kernel then closes this process's end of the pipe. If the startup fails, Up terminates all processes, but keeps
+// the run directory with the logs until the next start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -63,7 +63,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // lockRun prevents two processes from starting or stopping the same cluster concurrently. The lock file is next to the
-// run directory, because that directory is removed while the lock is held.
+// run directory instead of in it, because that directory is removed while the lock is held.
 func lockRun(ctx context.Context, runDir string) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(runDir), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the run directory: %w", err)
@@ -71,7 +71,7 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 	return lockFile(ctx, runDir+".lock")
 }
 
-// sweep removes the remains of a crashed run. It returns an error if the cluster is running.
+// sweep removes the leftovers of a crashed run. It returns an error if the cluster is running.
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
@@ -91,8 +91,8 @@ func sweep(ctx context.Context, o Options) error {
 }
 
 // running reports whether a cluster is in use. A detached cluster that never became ready is not in use: since the
-// caller holds the lock, the start must have been interrupted. A cluster that does not respond, or whose owner may just
-// have exited, gets two seconds to shut down.
+// caller holds the lock, the start must have been interrupted. A cluster that does not respond, or whose owner may have
+// just exited, is given two seconds to shut down.
 func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
@@ -122,8 +122,8 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// bringUp performs the part of Up to which the start timeout applies. It writes the file cluster.json before it creates
-// anything that outlives this process, so that after a crash, another process finds the file and removes the rest.
+// bringUp performs the part of Up that is subject to the start timeout. It writes cluster.json before it creates
+// anything that outlives this process, so that after a crash, another process can find the file and clean up.
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.write(ctx); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.step("namespaces, mounts and network made")
-	// Do not wait for etcd before starting the API server, because the API server has much to initialize before it
-	// needs etcd. All other components need the API server.
+	// Do not wait for etcd before starting the API server, because the API server does a lot of initialization before
+	// it needs etcd. All other components need the API server.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
 	if c.opts.nodeHere() {
 		first, rest = append(first, c.RuntimeComponent()), append(rest, Kubelet)
@@ -170,8 +170,8 @@ func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
 		return err
 	}
-	// Write the state first: without it, directories that are left after a crash could not be recognized as belonging
-	// to a cluster.
+	// Write the state first: without it, directories left behind by a crash could not be recognized as part of a
+	// cluster.
 	if err := c.state.save(); err != nil {
 		return err
 	}
@@ -193,13 +193,13 @@ func (c *Cluster) prepare() error {
 	return c.configure("")
 }
 
-// addresses returns the addresses for which certificates are valid.
+// addresses returns the IP addresses for which the certificates are valid.
 func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }
 
-// configure writes the configuration of the kubelet and the runtime. If baseSpec is not empty, containerd derives
-// container specifications from that file.
+// configure writes the configuration files for the kubelet and the runtime. If baseSpec is not empty, containerd
+// derives container specifications from that file.
 func (m *Machine) configure(baseSpec string) error {
 	kubelet, err := kubeletConfig(m.opts, m.state.Cgroup)
 	if err != nil {
@@ -219,7 +219,7 @@ func (m *Machine) configure(baseSpec string) error {
 	return nil
 }
 
-// saveSpec writes the specification that the node's process 1 reads at each start.
+// saveSpec writes the Spec that the node's process 1 reads when it starts.
 func (c *Cluster) saveSpec() error {
 	network, err := c.opts.clusterNetwork()
 	if err != nil {
@@ -253,7 +253,7 @@ func (c *Cluster) saveSpec() error {
 }
 
 // helpers builds this project's two small programs. They are built for each cluster from the clone's current state, so
-// a change to labnode requires no further steps. Because they do not use CGO, they run in any root file system.
+// changes to labnode take effect without further steps. Because they do not use CGO, they run in any root file system.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
@@ -268,7 +268,7 @@ func (c *Cluster) helpers(ctx context.Context) error {
 
 // startInit starts process 1 in its own namespaces and waits until it accepts requests. Process 1 opens its control
 // socket last, just before it serves requests, so a response means that the mounts and the network exist. The process
-// is not bound to ctx, which ends when startup is complete.
+// is not bound to ctx, which is canceled when startup is complete.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -351,8 +351,8 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for those prerequisites of pods that a component might not provide until some time after it becomes
-// healthy. Images are imported before the kubelet starts; otherwise, the image of a static pod would be missing.
+// prepared waits for prerequisites for pods that a component may provide only some time after it has become healthy.
+// Images are imported before the kubelet starts; otherwise, the image for a static pod would be missing.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd, CRIO:
