@@ -22,15 +22,16 @@ import (
 // Keep the main thread in the machine's namespace; see the package comment.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// Bench represents the machine during one test. A method that cannot complete fails the test immediately.
+// Bench represents the machine for the duration of one test. If a method cannot complete, it fails the test
+// immediately.
 type Bench struct {
 	*testing.T
 	// Patience is the time limit for each operation.
 	Patience time.Duration
 }
 
-// New returns the machine. If the test does not run on such a machine, New skips the test with a hint about which
-// command to run instead.
+// New returns a Bench for this machine. If the test is not running on such a machine, New skips it with advice, which
+// names the command to run instead.
 func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	t.Helper()
 	if os.Getenv(guest.Variable) == "" {
@@ -41,10 +42,10 @@ func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	return b
 }
 
-// With returns the machine for a subtest.
+// With returns the same machine for use in a subtest.
 func (b *Bench) With(t *testing.T) *Bench { return &Bench{T: t, Patience: b.Patience} }
 
-// Must fails the test immediately if there is an error.
+// Must fails the test immediately unless err is nil.
 func (b *Bench) Must(err error) {
 	b.Helper()
 	if err != nil {
@@ -52,7 +53,7 @@ func (b *Bench) Must(err error) {
 	}
 }
 
-// Eventually repeats a check until it returns nil. It fails the test if this takes longer than Patience.
+// Eventually repeats check until it returns nil. If this takes longer than Patience, the test fails.
 func (b *Bench) Eventually(what string, check func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
@@ -80,8 +81,8 @@ func (b *Bench) Exec(args ...string) string {
 	return output
 }
 
-// TryExec is like Exec, but for a command that may fail. It has a time limit, because some commands wait forever for a
-// daemon that is not running.
+// TryExec is like Exec, but for a command that may fail. It has a time limit, because some commands wait indefinitely
+// for a daemon that is not running.
 func (b *Bench) TryExec(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
 	defer cancel()
@@ -113,7 +114,7 @@ func (b *Bench) AddLink(link netlink.Link) {
 	b.Must(netlink.LinkSetUp(link))
 }
 
-// SysPCI returns the path of a PCI function's file in sysfs.
+// SysPCI returns the path of a PCI function, or of one of its files, in sysfs.
 func SysPCI(parts ...string) string {
 	return filepath.Join(append([]string{"/sys/bus/pci/devices"}, parts...)...)
 }
@@ -131,7 +132,7 @@ func FindLink(address string) (netlink.Link, error) {
 	return netlink.LinkByName(links[0].Name())
 }
 
-// LinkOf is like FindLink, but for a link that must exist.
+// LinkOf is like FindLink, but fails the test on error.
 func (b *Bench) LinkOf(address string) netlink.Link {
 	b.Helper()
 	link, err := FindLink(address)
@@ -139,8 +140,8 @@ func (b *Bench) LinkOf(address string) netlink.Link {
 	return link
 }
 
-// SetVFs changes the number of virtual functions on a physical function, and returns when all their links exist. The
-// kernel requires the number to be set to zero first.
+// SetVFs changes the number of virtual functions on a physical function, and returns once all their links exist. It
+// first sets the number to zero, because the kernel requires this.
 func (b *Bench) SetVFs(pf string, count int) {
 	b.Helper()
 	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))

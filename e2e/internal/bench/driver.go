@@ -23,7 +23,7 @@ import (
 // Driver is the part of the project's driver that runs chains: an executor and a journal.
 type Driver struct {
 	Executor *executor.Executor
-	// Left maps sandboxes to the previous driver's attachments.
+	// Left contains the attachments of the previous driver, keyed by sandbox ID.
 	Left map[string]*executor.Attachment
 
 	bench   *Bench
@@ -32,9 +32,9 @@ type Driver struct {
 	options executor.Options
 }
 
-// Open creates a driver that starts with the journal at path. The driver operates on this machine, with the plugins in
-// CNI_PATH unless the options name other directories. The driver is not bound to a test: Pod and Restart require a
-// driver from [Bench.NewDriver].
+// Open creates a driver that uses the journal at path. The driver operates on this machine and uses the plugins in
+// CNI_PATH unless the options specify other directories. It is not tied to a test; Pod and Restart require a driver
+// returned by [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
 	if options.Dirs == nil {
@@ -55,7 +55,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 	return d
 }
 
-// begin opens the journal and starts the driver with the journal's content.
+// begin opens the journal and starts the driver with its content.
 func (d *Driver) begin(l *life) (err error) {
 	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
@@ -72,16 +72,15 @@ func (d *Driver) begin(l *life) (err error) {
 	return err
 }
 
-// Restart terminates the driver and starts another one with the same journal. The new driver runs until the end of the
-// test.
+// Restart stops the driver and starts a new one with the same journal. The new driver runs until the end of the test.
 func (d *Driver) Restart() {
 	d.bench.Helper()
 	d.restart(nil)
 }
 
-// RestartUntil is like Restart, but the new driver is killed after the given number of steps. The start and the end of
-// each call are steps; calls are commits to the driver's journal and operations on devices. The kill is a panic, from
-// which [Survives] recovers.
+// RestartUntil is like Restart, but the new driver is killed once it has passed the given number of points. These
+// points are the start and the end of each commit to the driver's journal and of each device operation. Killing the
+// driver means panicking; [Survives] recovers from the panic.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})
@@ -101,9 +100,9 @@ func (d *Driver) Leftovers() (lines []string) {
 	return lines
 }
 
-// Plan compiles a topology with the given steps for a claim with the same name, as the driver does when it prepares a
-// claim. Root steps need no selector. In each device, Exclusive and either IfName or PCIAddress must be set. Request is
-// the name of the device's root step; empty means the first step.
+// Plan compiles a topology with the given steps for a claim of the same name, as the driver does when it prepares a
+// claim. Root steps need no selector. For each device, Exclusive and either IfName or PCIAddress must be set. A
+// device's Request is the name of its root step; empty means the first step.
 func (d *Driver) Plan(name, steps string, devices ...cnichain.Device) (*cnichain.Plan, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = name
@@ -178,7 +177,7 @@ func snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// NewAttachment returns the attachment for a pod with the given name.
+// NewAttachment returns an attachment of the plan to a pod with the given name.
 func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	attachment := executor.NewAttachment("sandbox-"+name,
 		executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
@@ -186,8 +185,8 @@ func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	return attachment
 }
 
-// Pod creates a pod with a claim for a topology (see Plan). It does not attach anything. The name must not be longer
-// than 8 characters.
+// Pod creates a pod with a claim for a topology (see Plan). It does not attach anything yet. The name must not be
+// longer than 8 characters.
 func (d *Driver) Pod(name, steps string, devices ...cnichain.Device) *Pod {
 	b := d.bench
 	b.Helper()

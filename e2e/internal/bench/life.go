@@ -8,11 +8,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// errKilled is the panic value of a driver that is killed.
+// errKilled is the panic value with which a driver is killed.
 var errKilled = errors.New("the driver was killed")
 
-// life counts the starts and ends of calls that remain until the driver is killed. A driver with a nil life is never
-// killed.
+// life counts the points (starts and ends of operations) that remain before the driver is killed. A driver whose life
+// is nil is never killed.
 type life struct{ calls int }
 
 func (l *life) step() {
@@ -24,7 +24,7 @@ func (l *life) step() {
 	}
 }
 
-// around runs an operation. The driver may be killed before or after the operation.
+// around runs an operation, and may kill the driver before or after it.
 func (l *life) around(do func() error) error {
 	l.step()
 	err := do()
@@ -43,7 +43,7 @@ func Survives(do func()) (survived bool) {
 	return true
 }
 
-// mortalJournal is a journal whose commits may kill the driver.
+// mortalJournal is a journal that may kill the driver before or after each commit.
 type mortalJournal struct {
 	executor.Journal
 	*life
@@ -59,12 +59,12 @@ func (j mortalJournal) Note(attachment *executor.Attachment) error {
 	return j.around(func() error { return j.Journal.Note(attachment) })
 }
 
-// Delete implements executor.Journal. It commits the rollback of the last step.
+// Delete implements executor.Journal. It is the commit after the last step has been rolled back.
 func (j mortalJournal) Delete(sandboxID string) error {
 	return j.around(func() error { return j.Journal.Delete(sandboxID) })
 }
 
-// mortalHost is a machine on which the driver may be killed when it moves RDMA devices or restores devices.
+// mortalHost is a host that may kill the driver before or after the driver moves an RDMA device or restores a device.
 type mortalHost struct {
 	host.Host
 	*life

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Pod is a network namespace, usually a pod's, together with its attachment if a driver in the test manages it.
+// Pod is a network namespace that usually stands in for a pod. It has an attachment if a driver in the test manages it.
 type Pod struct {
 	// Path is the path of the namespace.
 	Path string
@@ -40,13 +40,13 @@ func (p *Pod) Add() error {
 // Del detaches the pod's devices.
 func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
 
-// Attach is like Add, but fails the test on error.
+// Attach calls Add and fails the test on error.
 func (p *Pod) Attach() {
 	p.bench.Helper()
 	p.bench.Must(p.Add())
 }
 
-// Detach is like Del, but fails the test on error.
+// Detach calls Del and fails the test on error.
 func (p *Pod) Detach() {
 	p.bench.Helper()
 	p.bench.Must(p.Del())
@@ -59,11 +59,11 @@ func (p *Pod) Destroy() {
 	p.bench.Must(host.Linux{}.Unpin(p.Attachment.Pin))
 }
 
-// Enter runs a function on a new thread in the namespace. The thread terminates when the function returns.
+// Enter runs do on a new thread in the namespace. The thread terminates when do returns.
 func (p *Pod) Enter(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread terminates with the goroutine
 		file, err := os.Open(p.Path)
 		if err == nil {
 			err = errors.Join(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET), file.Close())
@@ -82,8 +82,8 @@ func (p *Pod) Inside(do func() error) {
 	p.bench.Must(p.Enter(do))
 }
 
-// WithLink calls functions inside the namespace with one of its links, one after the other, until one returns an error.
-// The link must exist.
+// WithLink enters the namespace and passes the link with the given name to each function in turn, until one returns an
+// error. The link must exist.
 func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -97,7 +97,7 @@ func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	})
 }
 
-// Links describes the links of the pod, except lo and eth0.
+// Links describes the links in the pod, except lo and eth0.
 func (p *Pod) Links() (lines []string) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -117,14 +117,15 @@ func (p *Pod) Links() (lines []string) {
 
 const (
 	port = "4242"
-	// Interval is the time between two messages.
+	// Interval is the time between messages.
 	Interval = 100 * time.Millisecond
-	// Silence is the number of unanswered messages after which pods are considered isolated. Sending these messages
-	// takes several times as long as the first message takes between two connected pods.
+	// Silence is the number of lost messages after which pods are considered isolated. Sending that many messages takes
+	// several times as long as it takes for the first message to arrive between two connected pods.
 	Silence = 25
 )
 
-// crosses sends messages to an address on another pod until one arrives, and reports whether one did.
+// crosses sends up to the given number of messages to an address in another pod until one arrives, and reports whether
+// one did.
 func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	var receiver net.PacketConn
 	err := target.Enter(func() (err error) {
@@ -146,7 +147,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	defer func() { _ = sender.Close() }() // the data was already sent
 	buffer := make([]byte, 16)
 	for range messages {
-		_, _ = sender.Write([]byte("x")) // the error may refer to the previous packet, which had no receiver
+		_, _ = sender.Write([]byte("x")) // the error may be for the previous packet, which had no receiver
 		if err := receiver.SetReadDeadline(time.Now().Add(Interval)); err != nil {
 			return false, err
 		}
@@ -160,7 +161,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	return false, nil
 }
 
-// Reaches checks that a message arrives eventually, and returns how long this took.
+// Reaches checks that a message to the target pod eventually arrives, and returns how long this took.
 func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	p.bench.Helper()
 	start := time.Now()
@@ -172,7 +173,7 @@ func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	return time.Since(start)
 }
 
-// Isolated checks that no message arrives.
+// Isolated checks that no message to the target pod arrives.
 func (p *Pod) Isolated(target *Pod, address string) {
 	p.bench.Helper()
 	arrived, err := p.crosses(target, address, Silence)

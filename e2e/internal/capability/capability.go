@@ -18,7 +18,7 @@ func Names() []string {
 	}
 }
 
-// Number returns the number for a capability name.
+// Number returns the number of the capability with the given name.
 func Number(name string) (int, error) {
 	number := slices.Index(Names(), name)
 	if number < 0 {

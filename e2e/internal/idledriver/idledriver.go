@@ -1,6 +1,6 @@
 // Package idledriver implements a DRA driver that does nothing, under its own driver name. A claim for this driver
-// delays a pod's start only by the time that Kubernetes itself needs to create, allocate and read the claim. This is
-// the lower bound for every driver.
+// delays a pod's start only by the time that Kubernetes itself needs to create, allocate and read the claim, which is
+// the lower bound for any driver.
 //
 // The rule of this package: the driver itself adds nothing to a pod's start time.
 package idledriver
@@ -31,8 +31,8 @@ const (
 
 type driver struct{}
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin. The devices have no CDI IDs, so the runtime does nothing
-// with them.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. The devices have no CDI device IDs, so the runtime does
+// nothing for them.
 func (driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error,
 ) {
@@ -68,9 +68,10 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 }
 
 // Start publishes the given number of devices on the cluster's node, creates the DeviceClass, and returns a function
-// that removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and
-// serves sockets on the node, so the measurement does not involve a driver pod, its image or its permissions. If Start
-// fails because the helper could not be started, the class remains. After any other error, nothing remains.
+// that removes the sockets, the class and the slices. Call stop exactly once. The driver runs in this process, on the
+// host, and serves sockets on the node, so no driver pod, image or permissions affect the measurement. If Start fails
+// because the plugin helper could not be started, the class is left behind. After any other error, nothing is left
+// behind.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
@@ -80,8 +81,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	// The kubelet gets the path on the node. The socket is created at the path where this process sees the node's
-	// files.
+	// The kubelet is given the socket's path on the node. The socket is created at the path at which the same file is
+	// visible to this process.
 	listen := func(ctx context.Context, path string) (net.Listener, error) {
 		seen, err := cluster.NodePath(path)
 		if err != nil {
@@ -120,7 +121,7 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 }
 
 // remove removes all traces of the driver from the kubelet's directories and from the API. It continues after an error,
-// because any traces that remain would disturb the next run.
+// because any remaining traces would interfere with the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),
@@ -131,7 +132,7 @@ func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 		}
 		all = errors.Join(all, err)
 	}
-	ctx := context.Background() // the context of Start may have been canceled
+	ctx := context.Background() // the context passed to Start may have been canceled
 	return errors.Join(all, client.ResourceV1().DeviceClasses().Delete(ctx, Class, metav1.DeleteOptions{}),
 		client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{FieldSelector: "spec.driver=" + Name}))

@@ -35,8 +35,8 @@ func (n *Node) DriverReady() {
 	})
 }
 
-// KillDriver kills the driver, which the kubelet then restarts. If the driver is not running when KillDriver is called,
-// the test fails, since there is no process to kill.
+// KillDriver kills the driver, which the kubelet then restarts. If the driver is not running, the test fails, since
+// there is no process to kill.
 func (n *Node) KillDriver() {
 	n.t.Helper()
 	pids, err := process.PIDs(process.Runs(DriverName))
@@ -52,8 +52,8 @@ func (n *Node) KillDriver() {
 	}
 }
 
-// SetDriver sets the node selector for the driver's DaemonSet, as JSON. Use it to remove the driver from the node, and
-// pass "null" to restore the driver.
+// SetDriver sets the driver DaemonSet's node selector, given as JSON. A selector that does not match the node removes
+// the driver from it; "null" brings the driver back.
 func (n *Node) SetDriver(selector string) {
 	n.t.Helper()
 	_, err := n.Client.AppsV1().DaemonSets(DriverNamespace).Patch(context.Background(), DriverName,
@@ -62,7 +62,7 @@ func (n *Node) SetDriver(selector string) {
 	n.must(err)
 }
 
-// DriverGone waits until the driver has no pod.
+// DriverGone waits until the driver's pod no longer exists.
 func (n *Node) DriverGone() {
 	n.t.Helper()
 	n.Until("end of the driver", func(ctx context.Context) error {
@@ -97,14 +97,14 @@ func Forgotten(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Query reads one kind of record from the driver's socket.
+// Query returns one kind of record, read from the driver's socket.
 func Query(ctx context.Context, kind string) (string, error) {
 	return get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", driverSocket)
 	})
 }
 
-// Offered returns the node's published devices with the values of their taints.
+// Offered returns the published devices, each mapped to the values of its taints.
 func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	list, err := n.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -123,8 +123,8 @@ func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	return devices, nil
 }
 
-// get sends a request without keepalive, because tests kill the driver between two requests, and reusing a connection
-// to the old process would cause a misleading error.
+// get sends a request without keepalive, because tests kill the driver between requests, and a reused connection to the
+// old process would cause a misleading error.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) (string, error) {

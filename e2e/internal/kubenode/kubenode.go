@@ -1,5 +1,5 @@
-// Package kubenode is for tests inside a virtual machine (package vm) that is a Kubernetes node with the driver. It
-// handles the cluster's objects, waiting, pod processes, and starting and killing the driver.
+// Package kubenode is for tests that run inside a virtual machine (package vm) that is a Kubernetes node with the
+// driver. It creates and deletes objects, waits for conditions, finds pod processes, and starts and kills the driver.
 package kubenode
 
 import (
@@ -26,8 +26,9 @@ import (
 // ErrStill means that an expected change has not yet happened.
 var ErrStill = errors.New("it is still as before")
 
-// Node represents the machine during one test, which uses one namespace. A method that cannot complete fails the test
-// immediately. Node must be used on the test's goroutine, because testing.T can only stop a test from there.
+// Node represents the machine for the duration of one test, which uses one namespace. If a method cannot complete, it
+// fails the test immediately. Use a Node only on the test's goroutine, because testing.T can stop a test only from
+// there.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -38,9 +39,9 @@ type Node struct {
 	explained bool
 }
 
-// Join returns the machine as a node, in the namespace "default". patience is the time limit for each operation by the
-// kubelet and containerd. If the machine is not a node, Join skips the test with a hint about which command to run
-// instead.
+// Join returns a Node for this machine that uses the namespace "default". patience is the time limit for each operation
+// performed by the kubelet and containerd. If the machine is not a Kubernetes node, Join skips the test with advice,
+// which names the command to run instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
 	kubeconfig := os.Getenv("KUBECONFIG")
@@ -53,13 +54,13 @@ func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	config.QPS, config.Burst = 100, 200
 	n.Client, err = kubernetes.NewForConfig(config)
 	n.must(err)
-	log.SetLogger(logr.Discard()) // otherwise the library prints a warning
+	log.SetLogger(logr.Discard()) // otherwise, the library prints a warning
 	n.Objects, err = client.New(config, client.Options{})
 	n.must(err)
 	return n
 }
 
-// Part returns the node for a subtest, which uses its own namespace.
+// Part returns the same node for a subtest, which uses its own namespace.
 func (n *Node) Part(t *testing.T, namespace string) *Node {
 	part := *n
 	part.t, part.Namespace, part.explained = t, namespace, false
@@ -73,14 +74,14 @@ func (n *Node) must(err error) {
 	}
 }
 
-// First and longest pause between two checks. Each check takes CPU time on a processor that may be emulated.
+// The first and the longest pause between checks. Each check consumes CPU time on a processor that may be emulated.
 const (
 	shortestPause = 125 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// Until repeats a check until it returns nil, with increasing pauses. The check gets the wait's context, which aborts a
-// check that hangs. On timeout, the test fails with the last error before the timeout.
+// Until repeats a check until it returns nil, with increasing pauses. The check is passed a context with the time
+// limit, so that a hung check is aborted. On timeout, the test fails with the last error before the timeout.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
@@ -103,7 +104,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 	}
 }
 
-// Explain prints, only once, the evidence needed to diagnose a failure.
+// Explain prints the information needed to diagnose a failure. Only the first call prints anything.
 func (n *Node) Explain() {
 	n.t.Helper()
 	if n.explained {
@@ -133,8 +134,8 @@ func (n *Node) Explain() {
 }
 
 // Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
-// are created in the node's namespace. If an object is rejected permanently, the test fails. After any other error,
-// Apply retries, since the webhook and the definitions might not be ready yet.
+// are created in the node's namespace. If an object is rejected for a permanent reason, the test fails. After any other
+// error, Apply retries, since the webhook and the custom resource definitions might not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -163,8 +164,8 @@ func (n *Node) Apply(documents string) {
 	}
 }
 
-// Delete deletes an object and waits until it no longer exists. It repeats the request, so it also deletes the object
-// if another component recreates it.
+// Delete deletes an object and waits until it no longer exists. It repeats the request, so it also deletes an object
+// that another component recreates in the meantime.
 func (n *Node) Delete(object client.Object) {
 	n.t.Helper()
 	n.Until("end of "+object.GetName(), func(ctx context.Context) error {

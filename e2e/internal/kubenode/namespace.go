@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// DestroyNamespace removes all references (processes and pins) to a pod's network namespace. The kernel destroys the
-// namespace a moment later and returns its physical links to the node's namespace. No component is notified.
+// DestroyNamespace removes all references (processes and pins) to a pod's network namespace. A moment later, the kernel
+// destroys the namespace and returns its physical links to the node's namespace, without notifying any component.
 func (n *Node) DestroyNamespace(pod string) {
 	n.t.Helper()
 	dir, err := n.Process(pod)

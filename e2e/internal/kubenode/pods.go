@@ -15,15 +15,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// Observed is the environment variable that identifies the processes of pods. Its value comes from Mark.
+// Observed is the environment variable that identifies the processes of a pod. Its value is returned by Mark.
 const Observed = "POD_OF_TEST"
 
-// Mark is the value of Observed in the containers of a pod.
+// Mark returns the value of the variable Observed for the containers of a pod.
 func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
 
 // Process returns the /proc directory of a process in a pod's container. The error is fs.ErrNotExist if there is no
-// such process. If there are several, Process may return any of them, because all are in the pod's namespaces. A
-// process that runs before the container's program does not have the variable yet.
+// such process. If there are several, Process may return any of them, because they are all in the pod's namespaces.
+// Processes that run before the container's program is executed do not have the variable yet.
 func (n *Node) Process(pod string) (string, error) {
 	found, err := process.Find(process.HasVariable(Observed, n.Mark(pod)))
 	if err != nil {
@@ -54,7 +54,7 @@ func (n *Node) Ready(names ...string) {
 	}
 }
 
-// Waits waits until the scheduler reports that there is no device for a pod.
+// Waits waits until the scheduler reports that no device is available for a pod.
 func (n *Node) Waits(name string) {
 	n.t.Helper()
 	n.Until("pod "+name+" that has to wait", func(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (n *Node) Waits(name string) {
 	})
 }
 
-// Event waits for a pod event whose message contains the given text.
+// Event waits for an event for a pod whose message contains the given text.
 func (n *Node) Event(pod, text string) {
 	n.t.Helper()
 	n.Until(fmt.Sprintf("event of pod %s with %q", pod, text), func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func (n *Node) Event(pod, text string) {
 	})
 }
 
-// Remove starts the deletion of pods. Gone waits until the deletion is complete.
+// Remove deletes pods without waiting; call Gone to wait until they no longer exist.
 func (n *Node) Remove(names ...string) {
 	n.t.Helper()
 	for _, name := range names {

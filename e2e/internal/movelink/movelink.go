@@ -10,12 +10,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Move moves a link from this thread's namespace to another namespace under a new name. On the way, in a temporary
-// namespace, it runs change unless change is nil. The detour is necessary because the kernel moves a link under its
-// current name, and fails if the target contains a link with that name. The temporary namespace contains no other
-// links.
+// Move moves a link from this thread's namespace to another namespace and renames it. On the way, in a temporary
+// namespace, Move calls change unless change is nil. The detour is necessary because the kernel moves a link under its
+// current name, and fails if the target namespace already contains a link with that name. The temporary namespace
+// contains no other links.
 //
-// A failure is not undone: if Move fails halfway, the link is still in the temporary namespace when that namespace is
+// Move does not roll back: if it fails halfway, the link is still in the temporary namespace when that namespace is
 // destroyed. The kernel then destroys a virtual link, and moves a physical link to the initial network namespace
 // (default_device_exit_net).
 func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
@@ -23,7 +23,7 @@ func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.L
 	if err != nil {
 		return err
 	}
-	defer func() { _ = between.Close() }() // closing it destroys the namespace
+	defer func() { _ = between.Close() }() // closing the handle destroys the namespace
 	if err := netlink.LinkSetNsFd(link, int(between.Fd())); err != nil {
 		return err
 	}

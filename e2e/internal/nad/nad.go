@@ -1,7 +1,8 @@
-// Package nad contains the CustomResourceDefinition of NetworkAttachmentDefinitions, for clusters without the programs
-// that install it, and helpers shared by tests with Multus.
+// Package nad contains the CustomResourceDefinition for NetworkAttachmentDefinitions, for clusters in which no other
+// program installs it, and helpers shared by tests that use Multus.
 //
-// The rule of this package: it only generates text, and the definition contains only the fields that its readers need.
+// The rule of this package: it only generates text, and the definition contains only the fields that its consumers
+// need.
 package nad
 
 import "fmt"
@@ -29,9 +30,9 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {config: {type: string}}}}}}
 `
 
-// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if namespace is empty. resource
-// is the name of the resource that Multus requests from the kubelet, if any. config must not contain YAML quotation
-// marks.
+// Network returns a NetworkAttachmentDefinition. If namespace is empty, the object has no namespace. resource is the
+// name of the extended resource whose devices Multus passes to the plugin; it may be empty. config must not contain
+// single quotation marks.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {
@@ -49,8 +50,9 @@ spec:
 `, metadata, config)
 }
 
-// Multus returns the configuration that makes Multus the network on a node whose pods already have a network. That
-// network becomes a delegate, because Multus 4.2.3 loses the data that DEL needs if clusterNetwork names a list.
+// Multus returns the CNI configuration that makes Multus the network plugin on a node that already has a pod network.
+// The existing network becomes a delegate, because Multus 4.2.3 loses the data required for DEL if clusterNetwork
+// refers to a plugin list.
 func Multus(kubeconfig, log string, pods []byte) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s],
 		"logLevel": "verbose", "logFile": %q}`, kubeconfig, pods, log)

@@ -14,11 +14,11 @@ import (
 const bootSetting = "kernel/random/boot_id"
 
 // ShowBoot is the createContainer hook on a node in a multi-node cluster: it makes the node's boot ID, instead of the
-// kernel's, visible in a container. This is necessary because a container has its own /proc, without the node's mounts
-// over files in it. The container state has the format that the OCI runtime specification defines. The hook runs in the
-// container's mount namespace, which still has the node's root. If the hook fails, the container is not created, and
-// the error is reported as the reason. The container keeps the file for this boot; after the next boot, all containers
-// are new.
+// kernel's, visible in a container. This is necessary because a container has its own /proc, which does not include the
+// files that are mounted over the node's /proc. The format of state is defined by the OCI runtime specification. The
+// hook runs in the container's mount namespace, whose root is still the node's. If the hook fails, the container is not
+// created, and its error is reported as the reason. A container sees the same boot ID for its whole life, because all
+// containers are recreated after the next boot.
 func ShowBoot(state io.Reader) error {
 	var container struct {
 		Bundle string `json:"bundle"`

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control socket operations.
+// Operations in requests to the control socket.
 const (
 	OpStart  = "start"
 	OpStop   = "stop"
 	OpStatus = "status"
 )
 
-// requestTimeout limits one request on the server side.
+// requestTimeout is the server's time limit for one request.
 const requestTimeout = 2 * time.Minute
 
 // Request is a request to the control socket. Each connection carries one request and one response, both JSON
@@ -31,18 +31,19 @@ type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Machine starts the program as process 1 in its own namespaces. All processes in these namespaces terminate with
-	// it.
+	// Machine makes OpStart start the program as process 1 in its own namespaces. When it terminates, so do all
+	// processes in these namespaces.
 	Machine bool           `json:"machine,omitempty"`
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }
 
-// Response is the response to a Request. Processes contains all components that were ever started, even if Error is
-// set.
+// Response is the response to a Request. Processes contains every component that has ever been started, even if Error
+// is set.
 type Response struct {
 	Error     string             `json:"error,omitempty"`
 	Processes map[string]Process `json:"processes,omitempty"`
-	// Init is the process ID of the listening process in the caller's namespace, as reported by the kernel.
+	// Init is the process ID of the process that listens on the socket, as reported by the kernel for the caller's PID
+	// namespace.
 	Init int `json:"-"`
 }
 
@@ -56,8 +57,8 @@ type Process struct {
 	Argv []string `json:"argv,omitempty"`
 }
 
-// listen opens the control socket in the current directory, because an absolute path could exceed the maximum length
-// for socket paths.
+// listen opens the control socket in the current directory, because an absolute path could exceed the maximum length of
+// a socket path.
 func listen() (net.Listener, error) {
 	l, err := net.Listen("unix", ControlSocket)
 	if err != nil {
@@ -66,7 +67,8 @@ func listen() (net.Listener, error) {
 	return l, nil
 }
 
-// serve handles requests concurrently, because a slow stop must not block other requests. It returns only on error.
+// serve handles requests concurrently, because a component that is slow to stop must not block other requests. It
+// returns only on error.
 func (s *supervisor) serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -82,7 +84,8 @@ func (s *supervisor) serve(l net.Listener) error {
 	}
 }
 
-// answer serves one connection. The response contains the request's error; a connection error can only be logged.
+// answer serves one connection. Errors in handling the request are part of the response; connection errors can only be
+// logged.
 func (s *supervisor) answer(conn net.Conn) error {
 	var req Request
 	if err := json.NewDecoder(conn).Decode(&req); err != nil {
@@ -113,7 +116,7 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 }
 
 // listener returns the process ID of the process that listens at the other end. The kernel records which process called
-// listen(2), and translates that process's ID into the reader's PID namespace (SO_PEERCRED, unix(7)).
+// listen(2), and translates its ID into the PID namespace of the caller (SO_PEERCRED, unix(7)).
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -135,16 +138,16 @@ func listener(conn net.Conn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Call sends one request to process 1 of the cluster in runDir. It works from any namespace, since it finds the socket
-// through its file. When the context is done, Call aborts pending reads and writes by setting a deadline in the past.
-// Otherwise, if process 1 hung, it would block the caller.
+// Call sends one request to process 1 of the cluster in runDir. It works from any network namespace, since it finds the
+// socket by its path. When the context is done, Call aborts pending reads and writes by setting a deadline in the past.
+// Otherwise, a hung process 1 would block the caller.
 func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	var resp Response
 	dir, err := os.Open(runDir)
 	if err != nil {
 		return resp, err
 	}
-	defer func() { _ = dir.Close() }() // only used in the path of the socket
+	defer func() { _ = dir.Close() }() // used only in the path of the socket
 	// Going through the descriptor keeps the socket's path short.
 	socket := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), ControlSocket)
 	var d net.Dialer

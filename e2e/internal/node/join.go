@@ -15,16 +15,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// joinTimeout limits each component's start. It is long enough even if all code is emulated.
+// joinTimeout is the time limit for starting each component. It is long enough even if all code is emulated.
 const joinTimeout = 3 * time.Minute
 
-// joinInterval is the pause between two health checks of a component. Checks are not free on an emulated processor.
+// joinInterval is the pause between health checks for a component. Health checks are expensive on an emulated
+// processor.
 const joinInterval = 200 * time.Millisecond
 
 // Join makes this machine the node of the cluster in runDir, runs a command once all components are working, and
-// returns its exit status, or -1 if the command was terminated by a signal. It must be called once per machine, as
-// root, on a machine that shuts down after the command: Join does not undo anything, and the components keep running
-// after the command.
+// returns its exit status, or -1 if the command was terminated by a signal. Call it only once on each machine, as root,
+// and only if the machine shuts down after the command: Join does not undo anything, and the components keep running
+// after the command has exited.
 func Join(runDir string, command []string) (int, error) {
 	s, err := Load(runDir)
 	if err != nil {
@@ -53,9 +54,9 @@ func Join(runDir string, command []string) (int, error) {
 	return 0, err
 }
 
-// furnish creates the directories, mounts and files that components need. It is the counterpart of mountAll but hides
-// no host directories, because the machine has its own root file system, which is mostly in memory. The root mount is
-// made shared before anything starts, because mount propagation to and from pods requires this.
+// furnish creates the directories, mounts and files that components need. It is the counterpart of mountAll but does
+// not hide any host directories, because the machine has its own root file system, which is mostly in memory. The root
+// mount is made shared before any component starts, because mount propagation to and from pods requires this.
 func (s Spec) furnish() error {
 	if err := os.Symlink("/run", "/var/run"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -82,7 +83,7 @@ func (s Spec) furnish() error {
 }
 
 // connect creates the bridge for the pods and the route to the API server. Without an uplink, the API server will run
-// on this machine, so the loopback interface gets the API server's address.
+// on this machine, so its address is assigned to the loopback interface.
 func (s Spec) connect() error {
 	bridge, err := makeBridge(s)
 	if err != nil {
@@ -99,8 +100,8 @@ func (s Spec) connect() error {
 	return forward()
 }
 
-// connectUplink makes the uplink a port of the bridge. Through the uplink, the cluster on the other side can reach all
-// pod addresses.
+// connectUplink makes the uplink a port on the bridge. Through the uplink, the rest of the cluster can reach all pod
+// addresses.
 func (s Spec) connectUplink(bridge netlink.Link) error {
 	uplink, err := netlink.LinkByName(s.Joining.Uplink)
 	if err == nil {
@@ -115,8 +116,8 @@ func (s Spec) connectUplink(bridge netlink.Link) error {
 	return routeAPI(s, bridge, s.Joining.Gateway)
 }
 
-// importImage passes an archive to containerd through the standard input of its client, since the path might not exist
-// where the client runs.
+// importImage passes an archive to containerd through the standard input of containerd's client, since the archive's
+// path might not exist where the client runs.
 func (s Spec) importImage(ctx context.Context, path string) error {
 	archive, err := os.Open(path)
 	if err != nil {
@@ -131,9 +132,9 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component is working and has its images, or has exited. The component's output is
-// written to a file next to the cluster's logs. The context only limits the wait: cmd is not bound to the context, and
-// Wait continues in its goroutine afterwards, so that no zombie remains.
+// startComponent starts a component, and returns once the component is working and its images are imported, or once it
+// has exited. The component's output is written to a file next to the cluster's logs. The context limits only the wait:
+// cmd is not bound to the context, and a goroutine keeps waiting for cmd afterwards, so that no zombie remains.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -167,7 +168,7 @@ func (s Spec) startComponent(c Component) error {
 }
 
 // works waits until the component reports that it is working. If the context is done first, works returns the error
-// from the last probe, which is more specific than a timeout. The caller adds the cause.
+// from the last probe, which is more specific than a timeout error. The caller adds the context's cause.
 func (c Component) works(ctx context.Context) error {
 	// Some components generate their own certificates, and no other user has access to this machine.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
@@ -187,7 +188,7 @@ func (c Component) works(ctx context.Context) error {
 	}
 }
 
-// probe checks the component's health once.
+// probe performs a single health check.
 func (c Component) probe(ctx context.Context, client *http.Client) error {
 	if filepath.IsAbs(c.Health) {
 		return AskRuntime(ctx, c.Health)

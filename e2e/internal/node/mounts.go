@@ -10,25 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays returns the host directories in which the node needs its own files. An overlay shows existing files and
-// stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. The kubelet, containerd
-// and network add-ons write to these directories on any node. The node uses the host's /usr, which it only reads.
+// overlays returns the host directories in which the node needs its own files. An overlay shows the existing files but
+// stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. On any node, the
+// kubelet, containerd and network add-ons write to these directories. The node also uses the host's /usr, but only for
+// reading.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
-// removed and covered return the host directories that another container runtime or its plugins may have filled: NRI
-// and CNI plugins, network configurations, and CDI specs. These directories are empty on a node, so that tests do not
-// depend on software on the host. Directories that nodes write to are removed in the overlays, whose writable layer
-// records the removal.
+// removed and covered return the host directories into which another container runtime or its plugins may have put
+// files: NRI and CNI plugins, network configurations, and CDI specs. On a node, these directories start out empty, so
+// that tests do not depend on software installed on the host. Directories that nodes write to are removed in the
+// overlays, whose writable layer records the removal.
 func removed() []string {
 	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri"}
 }
 
 func covered() []string { return []string{"/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher"} }
 
-// sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
-// expects. The kubelet sets them when it starts (setupKernelTunables), and fails if it cannot. They are global to the
-// kernel, so the node replaces them with files; otherwise, the kubelet would change the host. If the settings already
-// have these values, the kubelet usually does not write them.
+// sysctls returns the kernel settings that the kubelet writes and that are not namespaced, with the values that the
+// kubelet expects. The kubelet sets them when it starts (setupKernelTunables), and fails if it cannot. Since they are
+// global, the node replaces them with regular files; otherwise, the kubelet would change the host. If the settings
+// already have these values, the kubelet usually does not write them.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -41,8 +42,8 @@ func sysctls() map[string]string {
 }
 
 // mountAll creates the node's view of the file system. All mounts are private until the end. Only then is the root made
-// shared, as mount propagation to pods requires, in a peer group that does not include the host. The order matters:
-// /proc must belong to the new PID namespace before any process is looked up. Later mounts need the private in-memory
+// shared, which mount propagation to pods requires, in a peer group that does not include the host. The order matters:
+// /proc must be that of the new PID namespace before any process is looked up. Later mounts need the private in-memory
 // file system. Mounts that hide the host come before mounts inside them. Files come last, since they are in the
 // overlays. A mount that is created while the root is still shared with the host would also appear on the host
 // (mount_namespaces(7)).
@@ -83,9 +84,9 @@ func mountSys() error {
 	})
 }
 
-// keeping runs cover, which hides dirs, and then bind-mounts dirs, with all mounts below them, at their original paths
-// again. A descriptor opened with O_PATH still refers to the covered directory, and mount(2) can use its path in
-// /proc/self/fd. If a directory's path no longer exists by then, keeping creates it in the covering mount.
+// keeping calls cover, which hides dirs, and then bind-mounts dirs, with all mounts below them, back at their original
+// paths. A descriptor opened with O_PATH still refers to the covered directory, and its path in /proc/self/fd can be
+// passed to mount(2). If a directory's path no longer exists by then, keeping creates it in the covering mount.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -121,8 +122,8 @@ func bindTree(fd int, target string) error {
 }
 
 // disk returns the directory in which overlays store writes. For a single node, it is in memory. For a node in a
-// multi-node cluster, it is inside the run directory, which survives reboots. The in-memory file system disappears with
-// the mount namespace, so a single node leaves nothing behind.
+// multi-node cluster, it is in the run directory, which survives reboots. The in-memory file system disappears with the
+// mount namespace, so a single node leaves nothing behind.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
 		return private
@@ -130,11 +131,11 @@ func (s Spec) disk(private string) string {
 	return filepath.Join(s.RunDir, DiskDir)
 }
 
-// coverHost hides the host's run-time state, and makes the host's configuration writable for the node without changing
-// the host. A member runs inside the machine with the wire, where overlays already cover these directories. The kernel
-// stacks at most two file systems (FILESYSTEM_MAX_STACK_DEPTH), and the member's containers need one of these levels.
-// Its overlays therefore use the host's own directories, which the machine with the wire has bind-mounted below HostDir
-// before covering them.
+// coverHost hides the host's run-time state, and lets the node write to the host's configuration directories without
+// changing the host. A member runs inside the machine that has the wire, where overlays already cover these
+// directories. The kernel stacks at most two file systems (FILESYSTEM_MAX_STACK_DEPTH), and the member's containers
+// need one of these levels. The member's overlays are therefore based on the host's own directories, which the machine
+// that has the wire bind-mounts below HostDir before it covers them.
 func (s Spec) coverHost(private string) error {
 	host := "/"
 	if s.Member != nil {
@@ -162,8 +163,8 @@ func (s Spec) coverHost(private string) error {
 	return makeFolders()
 }
 
-// hideSoftware hides the removed and the covered directories. After the first boot, the removed directories only
-// contain the node's own files, which are kept.
+// hideSoftware hides the directories returned by removed and covered. After the first boot, the removed directories
+// contain only the node's own files, which are kept.
 func hideSoftware(firstBoot bool) error {
 	if firstBoot {
 		for _, d := range removed() {
@@ -188,8 +189,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hideState gives the node its own directory for the state of CNI plugins: leases in the host's directory belong to
-// other pods, and would leave fewer addresses for the node.
+// hideState gives the node its own directory for CNI plugin state: leases in the host's directory are for other pods,
+// and would leave fewer addresses for the node.
 func (s Spec) hideState(private string) error {
 	kept := filepath.Join(s.disk(private), "cni-state")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
@@ -219,8 +220,8 @@ func makeFolders() error {
 	return nil
 }
 
-// mountState bind-mounts the directories that grow large to the run directory's disk. containerd's snapshots are
-// overlays themselves, so they cannot be stored in an overlay, and images would not fit in memory.
+// mountState uses bind mounts to store directories that grow large on the disk with the run directory. containerd's
+// snapshots are overlays themselves, so they cannot be stored in an overlay, and images would not fit in memory.
 func mountState(s Spec) error {
 	for source, target := range map[string]string{
 		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
@@ -239,15 +240,16 @@ func mountState(s Spec) error {
 	return nil
 }
 
-// mountCNI combines dirs in one writable directory, since network add-ons install their plugins there. Files in earlier
-// directories hide files with the same name in later directories, as in the lower layers of overlay file systems.
+// mountCNI combines dirs into one directory, which is writable because network add-ons install their plugins there. As
+// with the lower layers of an overlay file system, files in earlier directories hide files with the same name in later
+// ones.
 func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
-// overlay mounts a writable view of the lower directories at target. Writes go to the directory disk. The upper and
-// work directories must be on the same file system; only the kernel uses the work directory. After a reboot, a member's
-// earlier writes are visible again.
+// overlay mounts a writable view of the lower directories at target. Writes are stored below the directory disk. The
+// upper and work directories must be on the same file system; only the kernel uses the work directory. After a reboot,
+// a member's earlier writes are visible again.
 func overlay(disk, target string, lower ...string) error {
 	upper := upperOf(disk, target)
 	work := filepath.Join(filepath.Dir(upper), "work")
@@ -284,8 +286,8 @@ func (s Spec) settings() map[string]string {
 	return all
 }
 
-// mountSysctls bind-mounts files over existing settings. When a process writes a setting, the write goes to the file
-// and never reaches the kernel.
+// mountSysctls bind-mounts files over existing settings, so that writes to a setting go to the file and never reach the
+// kernel.
 func mountSysctls(private string, settings map[string]string) error {
 	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
@@ -303,8 +305,8 @@ func mountSysctls(private string, settings map[string]string) error {
 	return nil
 }
 
-// writeFiles writes the configuration. It replaces symbolic links, because /etc/resolv.conf might point into /run,
-// which is now covered.
+// writeFiles writes the configuration files. It replaces symbolic links instead of following them, because
+// /etc/resolv.conf might point into /run, which is now covered.
 func writeFiles(files map[string]string) error {
 	for name, content := range files {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -320,8 +322,8 @@ func writeFiles(files map[string]string) error {
 	return nil
 }
 
-// mount calls mount(2) and returns an error that names source and target. If source is empty, mount changes the
-// propagation for the mount at target.
+// mount calls mount(2); its errors include source and target. If source is empty, mount changes the propagation type of
+// the mount at target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

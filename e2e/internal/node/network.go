@@ -10,8 +10,9 @@ import (
 )
 
 // setupNetwork adds the API's address to the loopback interface of the new network namespace, or a route to that
-// address, and creates a bridge with the node's address for the pods. The namespace is new, so no link or address can
-// exist already. setupNetwork runs once, on any thread, because all of process 1's threads are in the namespace.
+// address, and creates a bridge with the node's address for the pods. The namespace is new, so none of the links or
+// addresses can exist already. setupNetwork is called once, and may run on any thread, because all of process 1's
+// threads are in the namespace.
 func setupNetwork(s Spec) error {
 	if s.Member != nil {
 		return setupMember(s)
@@ -31,8 +32,8 @@ func setupNetwork(s Spec) error {
 }
 
 // setupMember is the counterpart of setupNetwork for a node in a multi-node cluster. The cluster connects the veth
-// pairs from outside the node. The route to the API address uses the control plane's address on the common segment. The veth pairs are
-// not connected at this point, but routes do not require a carrier.
+// pairs from outside the node. The route to the API address goes through the control plane's address on the common
+// segment. The veth pairs are not connected at this point, but routes do not require a carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -60,7 +61,7 @@ func makeWire(name string) error {
 		return fmt.Errorf("cannot make the wire %s: %w", name, err)
 	}
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1\n"), 0o644)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the kernel has no IPv6
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the kernel does not support IPv6
 		return fmt.Errorf("cannot switch IPv6 off on the wire %s: %w", name, err)
 	}
 	if err := netlink.LinkSetUp(wire); err != nil {
@@ -70,7 +71,7 @@ func makeWire(name string) error {
 }
 
 // routeAPI adds a route to the API server through a gateway on the bridge. A specific route is necessary because there
-// is no default route: clusters have no connection to the outside.
+// is no default route: clusters have no connection to other networks.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
@@ -82,7 +83,7 @@ func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	return nil
 }
 
-// serveHere adds the API's address to the loopback interface.
+// serveHere adds the API server's address to the loopback interface.
 func serveHere(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -91,14 +92,14 @@ func serveHere(s Spec) error {
 	return address(lo, s.APIAddress+"/32")
 }
 
-// makeBridge creates the bridge with the node's address for the pods. The kernel keeps a hardware address that was set
-// explicitly (br_stp_recalculate_bridge_id). Each member has a different address, because all bridges are on the same
-// segment.
+// makeBridge creates the bridge for the pods and assigns the node's address to it. The kernel does not change a
+// hardware address that was set explicitly (br_stp_recalculate_bridge_id). Each member's bridge has a different
+// hardware address, because all bridges are on the same segment.
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
 	// Without an explicit address, a bridge uses the lowest address of its ports, which changes when pods start and
-	// terminate. The remaining pods would then send to a stale address until they resolve it again.
+	// terminate. Other pods would then send to a stale address until they resolve it again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	if s.Member != nil {
 		attrs.HardwareAddr[4] = s.Member.Number
@@ -119,7 +120,7 @@ func forward() error {
 	return nil
 }
 
-// address adds cidr to the link and sets it up.
+// address assigns the address cidr to a link and sets the link up.
 func address(link netlink.Link, cidr string) error {
 	name := link.Attrs().Name
 	addr, err := netlink.ParseAddr(cidr)

@@ -16,8 +16,8 @@ import (
 // OCICommand is the labnode command that runs an OCI runtime; see [RunOCI].
 const OCICommand = "oci-runtime"
 
-// RunOCI replaces this process with an OCI runtime. First, it removes settings from the container's specification that
-// are not possible on a machine that is itself a container. containerd has options for this, but CRI-O does not:
+// RunOCI replaces this process with an OCI runtime. Before that, it removes settings from the container's specification
+// that cannot be applied on a machine that is itself a container. containerd has options for this, but CRI-O does not:
 //
 //   - capabilities that this process does not have
 //   - a negative OOM score adjustment, which requires CAP_SYS_RESOURCE
@@ -32,8 +32,8 @@ func RunOCI(program string, args []string) error {
 	return unix.Exec(program, append([]string{program}, args...), os.Environ())
 }
 
-// specsOf returns the specification files that an OCI runtime's command line names: the configuration in a bundle, and
-// the process file for "exec".
+// specsOf returns the specification files that an OCI runtime's command line refers to: the configuration in the
+// bundle, and the process file for "exec".
 func specsOf(args []string) (paths []string) {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -95,7 +95,7 @@ func adapt(spec map[string]any, capabilities []string) {
 	}
 }
 
-// boundingSet returns the capabilities that this process and its descendants can have, under their names in the OCI
+// boundingSet returns the capabilities that this process and its descendants can have, by their names in the OCI
 // specification.
 func boundingSet() []string {
 	var names []string

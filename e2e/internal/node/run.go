@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Run is the main function of process 1. It returns only when the node cannot continue. It must be process 1: it reaps
-// orphaned processes, and when it exits, the kernel terminates the namespace. An error also terminates process 1 and is
-// written to its log.
+// Run is the main function of process 1. It returns only if the node cannot continue. It must run as process 1, because
+// it reaps orphaned processes, and because the kernel kills all processes in the namespace when process 1 exits. An
+// error also terminates process 1 and is written to its log.
 func Run(runDir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")
@@ -19,13 +19,14 @@ func Run(runDir string) error {
 	if err != nil {
 		return err
 	}
-	// Except for SIGKILL from outside, the kernel only delivers signals for which process 1 has a handler
+	// Except for SIGKILL from outside, the kernel delivers only signals for which process 1 has a handler
 	// (pid_namespaces(7)).
 	go exitOn(syscall.SIGTERM, syscall.SIGINT)
 	if s.Lifetime {
 		go exitAtEnd(os.NewFile(LifetimeFD, "lifetime"))
 	}
-	// Watch both before the mounts are created, so that a signal or the owner's exit terminates process 1 at any time.
+	// Watch both before the mounts are created, so that a signal or the owner's exit can terminate process 1 at any
+	// time.
 	if err := prepare(s); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func Run(runDir string) error {
 	return sup.serve(l)
 }
 
-// prepare sets up the node's mounts, host name and network, in this order: the network setup uses files that only exist
+// prepare sets up the node's mounts, host name and network, in this order: the network setup uses files that exist only
 // once the mounts have been created.
 func prepare(s Spec) error {
 	if err := mountAll(s); err != nil {
@@ -53,7 +54,7 @@ func prepare(s Spec) error {
 	return setupNetwork(s)
 }
 
-// exitOn terminates process 1, and therefore the whole node, on the first of the signals.
+// exitOn terminates process 1, and therefore the whole node, when it receives any of the signals.
 func exitOn(signals ...os.Signal) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, signals...)
@@ -61,7 +62,7 @@ func exitOn(signals ...os.Signal) {
 	os.Exit(0)
 }
 
-// exitAtEnd terminates process 1 when the owner's end of the pipe closes, regardless of how the owner terminated.
+// exitAtEnd terminates process 1 when the owner's end of the pipe is closed, regardless of how the owner terminated.
 func exitAtEnd(pipe *os.File) {
 	_, _ = io.Copy(io.Discard, pipe) // only the end of the pipe matters
 	os.Exit(0)

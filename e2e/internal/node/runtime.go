@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// AskRuntime queries the version of the container runtime at a socket, like the kubelet's first request. It returns an
-// error if the runtime does not respond, because containerd starts listening slightly before it can respond. AskRuntime
-// ignores the content of the response. The request is an empty message, which has the same encoding as a request
-// without a version, so AskRuntime needs neither the runtime's API nor the Kubernetes libraries.
+// AskRuntime requests the version of the container runtime at a socket, as the kubelet does first. It returns an error
+// if the runtime does not respond: containerd starts listening slightly before it can respond. AskRuntime ignores the
+// content of the response. It sends an empty message, which is also the encoding of a version request without a
+// version, so it needs neither the runtime's API nor the Kubernetes libraries.
 func AskRuntime(ctx context.Context, socket string) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

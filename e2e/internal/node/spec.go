@@ -16,22 +16,23 @@ const (
 	KubeletDir    = "kubelet"
 	ContainerdDir = "containerd"
 	ContainersDir = "containers"
-	DiskDir       = "disk" // writes by a multi-node cluster's node to host directories
+	DiskDir       = "disk" // files that a node in a multi-node cluster writes to host directories
 )
 
 // HostDir is a directory below PrivateDir in which members find the host directories that process 1 covers.
 const HostDir = "host"
 
-// LifetimeFD is the file descriptor of the pipe that reaches end of file when the cluster's owner exits. It is the
+// LifetimeFD is the file descriptor for the pipe that reaches end of file when the cluster's owner exits. It is the
 // first descriptor after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec describes how to prepare the node's namespaces. It is passed in a file instead of as arguments, because each
-// boot restarts a member from a process without access to the options. Only package lab calls Save, before the start.
+// Spec describes how to set up the node's namespaces. It is passed in a file instead of as arguments, because on each
+// boot, a member is started by a process that does not have access to the options. Only package lab calls Save, before
+// it starts process 1.
 type Spec struct {
-	// RunDir holds the cluster's state.
+	// RunDir is the directory that contains the cluster's state.
 	RunDir string `json:"runDir"`
-	// Keep contains the directories that must stay reachable at their own paths even though the node covers parts of
+	// Keep lists directories that must remain accessible at their original paths even though the node hides parts of
 	// the host's file system.
 	Keep []string `json:"keep,omitempty"`
 	// CNIDirs are combined in /opt/cni/bin. If several directories contain a file with the same name, the first
@@ -41,32 +42,33 @@ type Spec struct {
 	Hostname string `json:"hostname"`
 	// APIAddress is the API server's address, usually on the loopback interface.
 	APIAddress string `json:"apiAddress"`
-	// Bridge is the bridge for the pods. It has the address NodeAddress (in CIDR notation).
+	// Bridge is the name of the bridge for the pods. Its address is NodeAddress (in CIDR notation).
 	Bridge      string `json:"bridge"`
 	NodeAddress string `json:"nodeAddress"`
 	// Files are written before any component starts. Keys are paths, and values are contents.
 	Files map[string]string `json:"files,omitempty"`
-	// Lifetime is true if the pipe LifetimeFD exists and must be watched.
+	// Lifetime is true if process 1 has the pipe LifetimeFD and must watch it.
 	Lifetime bool `json:"lifetime,omitempty"`
 	// Joining describes how Join sets up another machine as the node; nil if this machine is the node.
 	Joining *Joining `json:"joining,omitempty"`
-	// Wire is the bridge that connects the links of this machine's member nodes. It is empty if there are no members.
+	// Wire is the name of the bridge that connects the links of the member nodes on this machine. It is empty if there
+	// are no members.
 	Wire string `json:"wire,omitempty"`
-	// Member contains the settings for a node in a multi-node cluster; nil in all other cases.
+	// Member contains the settings for a node in a multi-node cluster; otherwise, it is nil.
 	Member *Member `json:"member,omitempty"`
 }
 
-// Member contains the settings for a node in a multi-node cluster. The node is started by the process 1 that has the
-// Wire, and terminates with that process. A node that is switched off keeps the files on its disk, but not the files in
-// memory.
+// Member contains the settings for a node in a multi-node cluster. The node is started by the process 1 whose Spec has
+// a Wire, and terminates together with that process. A node that is switched off keeps the files on its disk, but loses
+// the files in memory.
 type Member struct {
 	// Number identifies the node, starting with 1.
 	Number byte `json:"number"`
 	// Gateway is the next hop for APIAddress.
 	Gateway string `json:"gateway"`
-	// Host is the directory that contains the host directories, which the machine with the wire covers.
+	// Host is the directory in which the node finds the host directories that the machine with the wire covers.
 	Host string `json:"host"`
-	// BootID is the boot ID of the node. It replaces the kernel's boot ID.
+	// BootID is the node's boot ID, which is visible on the node instead of the kernel's boot ID.
 	BootID string `json:"bootID"`
 }
 
@@ -78,9 +80,9 @@ type Joining struct {
 	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.
 	Cgroup string `json:"cgroup"`
-	// Components are started in this order, each one as soon as the previous one is working.
+	// Components are started in order, each as soon as the previous one is working.
 	Components []Component `json:"components"`
-	// Import is the command line that imports an image archive from its standard input.
+	// Import is the command line for importing an image archive from standard input.
 	Import []string `json:"import"`
 }
 

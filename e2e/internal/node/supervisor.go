@@ -13,24 +13,24 @@ import (
 	"syscall"
 )
 
-// Namespaces are the namespaces that are private to each machine. Cgroup and user namespaces are shared with the host:
-// limits apply to separate cgroups, and root is the host's root.
+// Namespaces are the namespaces that are private to each machine. The cgroup and user namespaces are shared with the
+// host: limits apply to separate cgroups, and the root user is the host's root user.
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
-// process is one component: its command and its state.
+// process is a component's command and state.
 type process struct {
 	argv    []string
 	machine bool // process 1 in its own namespaces
 	pid     int
 	running bool
-	result  string        // the result of the last exit
+	result  string        // how the process last exited
 	done    chan struct{} // closed when it has exited
 }
 
-// supervisor starts and reaps components, and reaps all orphans that process 1 inherits. Only its loop waits for
-// children, because two waiters would steal each other's results. Component records are never removed: after a
-// component has exited, its record keeps the command line and the result. The lock protects the records; done is closed
+// supervisor starts and reaps components, and reaps all orphans that process 1 inherits. Only the loop in reap waits
+// for children, because two waiters would steal each other's results. Component records are never removed: after a
+// component has exited, its command line and result are still available. The lock protects the records; done is closed
 // once, under the lock.
 type supervisor struct {
 	logDir string
@@ -42,8 +42,8 @@ func newSupervisor(logDir string) *supervisor {
 	return &supervisor{logDir: logDir, procs: map[string]*process{}}
 }
 
-// start runs a component. Without argv, it uses the arguments of the previous start. It returns as soon as the program
-// is running; the client checks the program's health.
+// start starts a component. Without argv, it uses the arguments from the previous start. It returns as soon as the
+// program is running; checking the program's health is up to the client.
 func (s *supervisor) start(req Request) error {
 	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (s *supervisor) start(req Request) error {
 	case len(argv) == 0:
 		argv, machine = p.argv, p.machine
 	}
-	// The lock is held until the process is recorded, so reap cannot find a process ID without a record.
+	// Hold the lock until the process is recorded, so that reap does not find a process ID without a record.
 	pid, err := s.fork(name, argv, machine)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", name, err)
@@ -97,8 +97,8 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 	})
 }
 
-// stop sends sig and waits until the component has exited. Processes that the component has started remain, except for
-// a machine's processes, which terminate with its process 1.
+// stop sends sig to a component and waits until the component has exited. Processes that it started keep running,
+// except for the processes of a machine, which terminate with its process 1.
 func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
 	s.mu.Lock()
 	p := s.procs[name]
@@ -119,9 +119,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap runs forever and collects children that have exited. When there are none left, it waits for SIGCHLD before it
-// tries again. It does not miss a child that exits just before the wait, because the channel buffers the signal.
-// Several children may share one signal, so each round continues until no exited child is left.
+// reap collects children that have exited, and never returns. When there are none left, it waits for SIGCHLD before it
+// tries again. It does not miss a child that exits just before it waits, because the channel buffers the signal. There
+// may be one signal for several children, so each round continues until no exited child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -137,8 +137,8 @@ func (s *supervisor) reap() {
 	}
 }
 
-// ended records a child's result. Most children are not components, but, for example, pod processes whose shim has
-// exited.
+// ended records how a child exited. Most children are not components: they are, for example, pod processes whose shim
+// has exited.
 func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// status returns a copy of all components' states, for use in responses.
+// status returns a copy of the state of all components for use in responses.
 func (s *supervisor) status() map[string]Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package observer checks from outside whether containers have their interfaces. It only queries the kernel: which
 // processes exist, and what their network namespaces contain.
 //
-// The rule of this package: it does not depend on the driver, so that no fault in the driver can affect it.
+// The rule of this package: it does not depend on the driver, so bugs in the driver cannot affect it.
 package observer
 
 import (
@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// Environment variables of watched containers. Containers without them are not watched.
+// Environment variables that mark watched containers. Containers without these variables are not watched.
 const (
-	// Pod is the container's name in findings.
+	// Pod is the variable with the container's name for use in findings.
 	Pod = "OBSERVED_POD"
-	// Interfaces contains the comma-separated names of the interfaces that the container must have from its first
-	// instruction to its last. Each interface needs an IPv4 address.
+	// Interfaces is the variable with the comma-separated names of the interfaces that the container must have from its
+	// first instruction to its last. Each interface needs an IPv4 address.
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
-// interval is the pause between two scans.
+// interval is the pause between scans.
 const interval = 50 * time.Millisecond
 
-// Observer watches the processes below one /proc. It takes samples, so it might miss violations that are shorter than
-// the pause between two scans. exclusive contains link indexes in the node's own namespace; a macvlan interface in a
+// Observer watches the processes below one /proc. It samples their state, so it might miss violations that are shorter
+// than the pause between scans. exclusive contains link indexes in the node's own namespace; a macvlan interface in a
 // pod refers to its parent by such an index. The lock allows calls to Report while Run is running.
 type Observer struct {
 	proc      string
@@ -38,13 +38,13 @@ type Observer struct {
 	findings []string
 }
 
-// New returns an observer. proc is the /proc of the node. exclusive maps the indexes of links on the node to the links'
-// names. At most one pod at a time may have an interface on top of each of these links.
+// New returns an observer. proc is the path of the node's /proc. exclusive maps indexes of links on the node to the
+// names of these links. At most one pod at a time may have an interface on top of each of these links.
 func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx is done. It completes a scan that has already started. Run must only be called once.
+// Run watches processes until ctx is done, and completes any scan in progress. It must be called only once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -65,10 +65,10 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// inspect takes one scan. It checks violations a second time, because the process may be exiting, or the interface
-// may still be in transit. A scan is not atomic: it reads processes and their namespaces sequentially, so it might
-// find a link that is being moved in two namespaces, or a process with outdated links. Therefore, a finding requires
-// two scans that agree.
+// inspect performs one scan. It checks each violation a second time, because the process may be exiting, or the
+// interface may be in the middle of a move. A scan is not atomic: it reads processes and their namespaces sequentially,
+// so it might find a link that is being moved in two namespaces, or associate a process with outdated links. Therefore,
+// a violation is reported only if two scans agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -93,8 +93,8 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// violations returns the apparent violations in a scan. Each violation has a function that reports whether it still
-// exists in a later reading.
+// violations returns the apparent violations in a reading. Each is mapped to a function that reports whether the
+// violation still exists in a later reading.
 func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}
 	for _, process := range now.processes {

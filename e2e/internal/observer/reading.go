@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is the kernel's state at one point in time. It contains only values, so it can be compared with a later
-// reading.
+// reading is the kernel's state at one point in time. It contains only copied values, so it can be compared with a
+// later reading.
 type reading struct {
 	processes  []process
 	namespaces map[string]map[string]link // by namespace and name
@@ -34,8 +34,8 @@ type link struct {
 	addressed bool
 }
 
-// missing returns the expected interfaces that a process lacks. An interface without an address is considered missing,
-// because a container cannot use it.
+// missing returns the interfaces that a process should have but does not. An interface without an address is considered
+// missing, because a container cannot use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
 		func(name string) bool { return r.namespaces[p.namespace][name].addressed })
@@ -59,9 +59,9 @@ func (r reading) users(parent int) []string {
 	return users
 }
 
-// read reads every process that is not in the node's own network namespace. It omits processes that exit in the
-// meantime. It reads each namespace once, through the first process found in it. It also reads namespaces without
-// watched processes, because their links may be on top of an exclusive link.
+// read reads every process that is not in the node's own network namespace, and omits processes that exit in the
+// meantime. It reads each namespace once, through the first process found in it. This includes namespaces without
+// watched processes, because they may contain links on top of an exclusive link.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
@@ -112,8 +112,8 @@ func readProcess(dir, namespace string) (process, bool) {
 	return p, true
 }
 
-// readLinks returns the links in a namespace, keyed by name. It treats only macvlans as upper devices: a veth also has
-// a parent index, but that is the index of the peer.
+// readLinks returns the links in a namespace, keyed by name. It sets parent only for macvlans: a veth also has a parent
+// index, but that is its peer's index.
 func readLinks(path string) (map[string]link, error) {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package oldest builds the oldest version of the project from which an upgrade is supported, using the history in the
 // clone.
 //
-// The rule of this package: it only uses the network for Go modules, and nothing that it builds is in the repository.
+// The rule of this package: it uses the network only to download Go modules, and build results are never stored in the
+// repository.
 package oldest
 
 import (
@@ -16,13 +17,13 @@ import (
 )
 
 // Commit is the oldest version from which an upgrade is supported: the current version must be able to read that
-// version's journal and gates and to use its node socket. If a change drops support for an old format, set Commit to a
+// version's journal and gates, and to use its node socket. If a change drops support for an old format, set Commit to a
 // later commit on main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
-// Back is the oldest version to which a downgrade is supported: it serves existing pods' CDI devices under the names
-// that the current version has reported to the kubelet. If a change reports different names to the kubelet, set Back to
-// a commit on main that serves them.
+// Back is the oldest version to which a downgrade is supported: it still provides existing pods' CDI devices under the
+// names that the current version reported to the kubelet. If a change makes the driver report different names, set Back
+// to a commit on main that provides devices under those names.
 const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 
 // ErrNoHistory is returned if the clone does not contain the commit.
@@ -30,13 +31,13 @@ var ErrNoHistory = errors.New("the clone does not have the commit")
 
 // Version is the result of a build.
 type Version struct {
-	// Bin is the directory with the programs, and Deploy is the deploy directory.
+	// Bin is the directory with the programs, and Deploy is the version's deploy directory.
 	Bin, Deploy string
 }
 
 // Build builds a commit's programs into a cache directory named after the commit, unless the directory already exists.
-// Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete, so a directory
-// that has its final name is complete. Tests should skip on ErrNoHistory and fail on other errors.
+// Concurrent builds are safe: each uses a temporary directory, which is renamed once it is complete, so a directory
+// with its final name is always complete. Tests should skip on ErrNoHistory and fail on other errors.
 func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	dir := filepath.Join(cache, "version-"+commit)
 	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
@@ -76,8 +77,8 @@ func findCommit(ctx context.Context, clone, commit string) error {
 	return err
 }
 
-// buildInto stores the programs and the deploy directory below kept. It does not keep the sources, which no test needs.
-// It reads the sources from the commit instead of creating a worktree, so the clone is not changed.
+// buildInto stores a commit's programs and deploy directory in dir/kept. It discards the sources, which tests do not
+// need. It reads the sources from the commit instead of creating a worktree, so the clone is not changed.
 func buildInto(ctx context.Context, clone, commit, dir string) error {
 	archive, sources, kept := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources"), filepath.Join(dir,
 		"kept")
@@ -100,8 +101,7 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	return os.Rename(filepath.Join(sources, "deploy"), filepath.Join(kept, "deploy"))
 }
 
-// run runs a command in a directory. It overrides the caller's environment settings that would change the result of Go
-// builds.
+// run runs a command in a directory. It overrides environment variables that would change the result of Go builds.
 func run(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

@@ -54,7 +54,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// Neither a missing commit nor a commit that does not compile leaves anything in the cache.
+// Build leaves nothing in the cache if the commit does not exist or does not compile.
 func TestBuildFails(t *testing.T) {
 	clone, cache := t.TempDir(), t.TempDir()
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) {

@@ -10,7 +10,7 @@ import (
 )
 
 // integration is the name of the bridge to which pods are connected: an Open vSwitch bridge if one with this name
-// exists, and otherwise a Linux bridge as a substitute.
+// exists, or a Linux bridge as a substitute.
 const integration = "br-int"
 
 // mappingsKey is the key for the bridge mappings in Open vSwitch's external IDs.
@@ -19,8 +19,8 @@ const mappingsKey = "ovn-bridge-mappings"
 // isOpenVSwitch reports whether the bridge is an Open vSwitch bridge.
 func isOpenVSwitch(bridge netlink.Link) bool { return bridge.Type() == "openvswitch" }
 
-// mappings returns the bridge mappings in the form NETWORK:BRIDGE,... On a Linux bridge, the mappings are stored in the
-// alias, after the key and "=".
+// mappings returns the bridge mappings in the form NETWORK:BRIDGE,... For a Linux bridge, the mappings are stored in
+// its alias, after the key and "=".
 func mappings() (string, error) {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil {
@@ -34,7 +34,7 @@ func mappings() (string, error) {
 	return list, nil
 }
 
-// connect makes a host link a port of the bridge.
+// connect makes a link on the host a port of the bridge.
 func connect(name string) error {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil {
@@ -51,8 +51,8 @@ func connect(name string) error {
 	return netlink.LinkSetMaster(link, bridge)
 }
 
-// disconnect removes a port from Open vSwitch, whose database contains the port even after the link no longer exists. A
-// Linux bridge port disappears with its link.
+// disconnect removes a port from Open vSwitch, whose database still contains the port after the link is gone. A port on
+// a Linux bridge disappears together with its link.
 func disconnect(name string) error {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil || !isOpenVSwitch(bridge) {

@@ -16,15 +16,15 @@ const (
 )
 
 const (
-	// defaultNetwork is the name of the network that all pods are connected to. Its configuration has no topology.
+	// defaultNetwork is the name of the network to which all pods are connected. Its configuration does not specify a
+	// topology.
 	defaultNetwork = "default"
 	// defaultMTU is 1500 minus the Geneve overhead.
 	defaultMTU = 1400
 )
 
-// parseConf parses a configuration in the same way as the server, which only uses a few fields, because the
-// NetworkAttachmentDefinition defines the network. The MTU is initialized to its default, which a configured value
-// overrides.
+// parseConf parses a configuration in the same way as the real server, which uses only a few fields, because the
+// NetworkAttachmentDefinition defines the network. A configured MTU overrides the default.
 func parseConf(data []byte) (*netConf, error) {
 	conf := &netConf{MTU: defaultMTU}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -49,8 +49,8 @@ type network struct {
 	subnets, exclusions []netip.Prefix
 }
 
-// parseNetwork parses the configuration in a NetworkAttachmentDefinition in the same way as the controllers, which
-// ignore networks with errors. nad is the object's namespace/name, which the configuration must repeat.
+// parseNetwork parses the configuration in a NetworkAttachmentDefinition in the same way as the real controllers, which
+// ignore networks with errors. nad is the object's namespace/name, which the configuration must also contain.
 func parseNetwork(nad string, data []byte) (*network, error) {
 	conf, err := parseConf(data)
 	if err != nil {
@@ -63,8 +63,8 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
 }
 
-// validate returns all problems. It also rejects features that the double does not support, so that no test passes just
-// because the double lacks a feature.
+// validate returns an error that describes all problems. It also rejects features that the double does not support, so
+// that tests do not pass merely because the double ignores a feature.
 func (n *network) validate(nad string) error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {
@@ -87,8 +87,8 @@ func (n *network) validate(nad string) error {
 	return errors.Join(problems...)
 }
 
-// prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length for nodes, as in
-// 10.128.0.0/14/23. Such an element is replaced with the first prefix of that length.
+// prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length for node subnets, as
+// in 10.128.0.0/14/23. Such an element is replaced with its first prefix of that length.
 func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -105,7 +105,7 @@ func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// physicalNetwork returns the name of the physical network that must be in the bridge mappings for a localnet.
+// physicalNetwork returns the name of the physical network that the bridge mappings must contain for a localnet.
 func (n *netConf) physicalNetwork() string {
 	if n.PhysicalNetworkName != "" {
 		return n.PhysicalNetworkName

@@ -28,10 +28,10 @@ func attachmentDefinitions() schema.GroupVersionResource {
 		Resource: "network-attachment-definitions"}
 }
 
-// Controller allocates addresses for the pods on a node, for each network that a pod requests and that a
+// Controller allocates addresses to the pods on a node: one for each network that a pod requests and that a
 // NetworkAttachmentDefinition describes. It writes the addresses to the pods' annotations. These annotations are the
-// only record of allocations, so the controller is stateless, and nothing is lost in a restart. Likewise, the real
-// controller rebuilds its allocator from the annotations. One controller for the node is enough for tests; two
+// only record of allocations, so the controller is stateless, and nothing is lost when it restarts. Likewise, the real
+// controller rebuilds its allocator from the annotations. A single controller for the node is enough for tests; two
 // controllers could allocate the same address.
 type Controller struct {
 	Client  kubernetes.Interface
@@ -40,10 +40,10 @@ type Controller struct {
 	Node    string
 }
 
-// interval is the pause between two syncs.
+// interval is the pause between syncs.
 const interval = 100 * time.Millisecond
 
-// Run syncs until ctx is done. It lists the objects each time, because in a test cluster, a watch would save nothing,
+// Run syncs until ctx is done. It lists the objects each time, because in a test cluster, a watch would not be cheaper,
 // and its cache could be outdated.
 func (c *Controller) Run(ctx context.Context) {
 	for {
@@ -79,13 +79,13 @@ func (c *Controller) sync(ctx context.Context) error {
 	return nil
 }
 
-// isAlive reports whether a pod still needs its addresses. A pod that has terminated keeps its annotation, but its
+// isAlive reports whether a pod still needs its addresses. A pod that has terminated still has its annotation, but its
 // addresses can be allocated to other pods.
 func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// networks returns the networks from all NetworkAttachmentDefinitions that have no errors, keyed by namespace/name.
+// networks returns the networks defined by valid NetworkAttachmentDefinitions, keyed by namespace/name.
 func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
 	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -105,9 +105,9 @@ func (c *Controller) networks(ctx context.Context) (map[string]*network, error) 
 	return networks, nil
 }
 
-// assign writes a pod's missing addresses. It skips a network whose object is missing or invalid. In this case, as with
-// the real controller, the pod's ADD waits for the addresses and times out. The patch contains the UID, so it fails if
-// another pod has taken the name.
+// assign allocates any addresses that a pod does not have yet and writes them to its annotation. It skips networks
+// whose object is missing or invalid. As with the real controller, the pod's ADD then waits for the addresses and times
+// out. The patch contains the pod's UID, so it fails if another pod with the same name has been created.
 func (c *Controller) assign(
 	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
 ) error {
@@ -146,13 +146,14 @@ func (c *Controller) assign(
 	if err != nil {
 		return err
 	}
-	pod.Annotations[podNetworksAnnotation] = string(text) // for the following pods
+	pod.Annotations[podNetworksAnnotation] = string(text) // so that the following pods get other addresses
 	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
 }
 
-// taken returns the addresses of all pods that still need them, and the addresses that are being allocated to a pod.
+// taken returns the addresses of all pods that still need theirs, and the addresses that are currently being allocated
+// to a pod.
 func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	addresses := map[string]bool{}
 	note := func(networks map[string]podNetwork) {
@@ -174,7 +175,7 @@ func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	return addresses
 }
 
-// allocate allocates the first free address in each subnet, except the subnet's first and last addresses. The MAC
+// allocate allocates the first free address in each subnet, excluding the subnet's first and last addresses. The MAC
 // address is derived from the IPv4 address, or from the owner's name if there is no IPv4 address. 0a:58 followed by the
 // address is the format of OVN-Kubernetes (util.IPAddrToHWAddr).
 func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {

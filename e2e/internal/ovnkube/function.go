@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// functionLink returns the name of a virtual function's link on the host. It returns an error if there is no link
-// because the function is bound to vfio-pci or is in a pod.
+// functionLink returns the name of a virtual function's link on the host. It returns an error if there is no such link,
+// because the function is bound to vfio-pci or its link is in a pod.
 func (v *vswitch) functionLink(address string) (string, error) {
 	dir := filepath.Join(v.pci, address)
 	if _, err := os.Stat(filepath.Join(dir, "physfn")); err != nil {
@@ -28,7 +28,7 @@ func (v *vswitch) functionLink(address string) (string, error) {
 	return names[0].Name(), nil
 }
 
-// moveToPod moves a link from the host into the pod, through a temporary namespace without conflicting names.
+// moveToPod moves a link from the host into a pod through a temporary namespace, in which no names conflict.
 func moveToPod(name, podName string, pod ns.NetNS) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -43,8 +43,8 @@ func moveToPod(name, podName string, pod ns.NetNS) error {
 	return nil
 }
 
-// returnFunction moves a function to the host and restores its name there, but not its MAC address or MTU. This is a
-// weakness of the real server: the function's next user gets the previous user's settings.
+// returnFunction moves a function's link back to the host and restores its name, but not its MAC address or MTU. The
+// real server has the same weakness: the function's next user gets the previous user's settings.
 func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	ports, err := v.ports()
 	if err != nil {

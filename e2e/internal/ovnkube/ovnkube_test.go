@@ -59,7 +59,7 @@ func TestNADKey(t *testing.T) {
 	}
 }
 
-// Pods get no addresses on networks that the controllers reject.
+// Pods are not assigned addresses on networks that the controllers reject.
 func TestNetworks(t *testing.T) {
 	const ovn = `"type": "ovn-k8s-cni-overlay", "name": "net", "netAttachDefName": "ns/net", `
 	for config, problem := range map[string]string{
@@ -101,7 +101,7 @@ func TestMappings(t *testing.T) {
 const layer2Conf = `{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "name": "tenant", "topology": "layer2", ` +
 	`"netAttachDefName": "ns/net"%s}`
 
-// send sends a request in the same way as the plugin, and returns the response's status and text.
+// send sends a request in the same way as the plugin, and returns the status and the body of the response.
 func send(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(Request{Env: map[string]string{"CNI_COMMAND": command, "CNI_IFNAME": ifName,
@@ -181,7 +181,7 @@ func waitFor(
 		case text := <-answers:
 			return waited, text
 		default:
-			if clock.Waiters() > 1 { // the limit and the next poll
+			if clock.Waiters() > 1 { // one for the time limit and one for the next poll
 				clock.Step(step)
 				waited += step
 			}
@@ -189,7 +189,7 @@ func waitFor(
 	}
 }
 
-// A request waits two minutes for a pod's addresses, and one second for a missing pod.
+// A request waits up to two minutes for a pod's addresses, and up to one second for a pod that does not exist yet.
 func TestServerWaits(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	s := NewServer(Config{Client: fake.NewClientset(podOf("p", "net", "")), Clock: clock})
@@ -258,7 +258,8 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A server recreates its socket's directory when it starts. Existing mounts still show the old directory.
+// When a server starts, it recreates the directory that contains its socket. Existing mounts still show the old
+// directory.
 func TestSocketFolderIsMadeAnew(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cni")
 	old := filepath.Join(folder, "old")
@@ -303,8 +304,8 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 }
 
-// sweep only removes ports whose interface no longer exists. "lo" represents an existing interface. A virtual
-// function's port is the function's representor, which the double does not create.
+// sweep removes only ports whose interface no longer exists. "lo" stands in for an existing interface. The port for a
+// virtual function is the function's representor, which the double does not create.
 func TestSweep(t *testing.T) {
 	v := &vswitch{state: t.TempDir()}
 	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {

@@ -1,15 +1,15 @@
-// Package ovnkube is a double of OVN-Kubernetes on a node, without OVN. It consists of the server that the CNI plugin
-// ovn-k8s-cni-overlay calls, and the controller that allocates addresses for pods. It rejects the same requests as the
-// real server, according to the ovn-kubernetes source at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are
+// Package ovnkube is a test double for OVN-Kubernetes on a node, without OVN. It consists of the server that the CNI
+// plugin ovn-k8s-cni-overlay calls, and the controller that allocates addresses for pods. It rejects the same requests
+// as the real server, according to the ovn-kubernetes source at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are
 // connected to br-int, which is an Open vSwitch bridge if one with this name exists, and otherwise a Linux bridge.
-// Files replace the database records for ports.
+// Ports are recorded in files instead of a database.
 //
 // It does not support VLANs, representors, primary networks, or networks that span nodes.
 //
 // A request is processed in these steps: the plugin posts its environment and configuration to the server; the server
 // waits until the controller has written the pod's addresses to the pod's annotation; then the server creates the
-// interface and records it as a port. Errors that a driver could receive have the same text as errors from the real
-// server, so that tests of user-visible messages apply to both.
+// interface and records it as a port. Errors that a driver could receive have the same text as those from the real
+// server, so that tests for user-visible messages are valid for both.
 package ovnkube
 
 import (
@@ -34,7 +34,7 @@ type Response struct {
 	Result *types100.Result
 }
 
-// Metrics is the plugin's message to /metrics after each call.
+// Metrics is the message that the plugin posts to /metrics after each call.
 type Metrics struct {
 	Command     string  `json:"command"`
 	ElapsedTime float64 `json:"elapsedTime"` // seconds

@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podRequest is an ADD or DEL request. namespace, pod and uid come from CNI_ARGS; uid is empty if the runtime does not
-// pass it.
+// podRequest is an ADD or DEL request. namespace, pod and uid are taken from CNI_ARGS; uid is empty if the runtime does
+// not set it.
 type podRequest struct {
 	namespace, pod, uid string
 	sandbox             string
 	netns               string
 	ifName              string
 	conf                *netConf
-	key                 string // the NAD key, once it is known
+	key                 string // the NAD key, once known
 }
 
 // String returns the prefix for errors.
@@ -29,8 +29,8 @@ func (r *podRequest) String() string {
 		r.conf.NADName, r.key)
 }
 
-// parseRequest parses a request in the same way as the real server. Like the real server, it hides the reason why a
-// configuration is invalid: the message "broken stdin args" does not contain the cause.
+// parseRequest parses a request in the same way as the real server. Like the real server, it does not report why a
+// configuration is invalid: the message "broken stdin args" does not include the cause.
 func parseRequest(request *Request) (*podRequest, error) {
 	conf, err := parseConf(request.Config)
 	if err != nil {
@@ -67,7 +67,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add implements ADD. It continues even if the plugin is killed, because it does not detect this.
+// add implements ADD. It does not detect that the plugin was killed, so it continues in this case.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")
@@ -126,7 +126,8 @@ func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 }
 
 // waitForAddresses waits until the controller has allocated the pod's addresses, up to the request's time limit. It
-// rereads the pod each time, so it can detect from the UID that the pod was replaced by another pod with the same name.
+// rereads the pod each time, so that the UID reveals whether the pod has been replaced by another pod with the same
+// name.
 func (s *Server) waitForAddresses(ctx context.Context, r *podRequest) (*corev1.Pod, podNetwork, error) {
 	for {
 		pod, err := s.find(ctx, r)
@@ -156,7 +157,8 @@ func (s *Server) pause(ctx context.Context) error {
 }
 
 // del implements DEL. While the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
-// annotation has changed cannot be detached. For a deleted pod, del uses the definition's name.
+// annotation has been changed cannot be detached. For a deleted pod, del uses the name of the
+// NetworkAttachmentDefinition.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	switch {

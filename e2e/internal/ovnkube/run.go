@@ -12,17 +12,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// State is the directory on a node with the files that replace the Open vSwitch database. Its subdirectory ports
-// contains the ports.
+// State is the directory on a node with the files that replace the Open vSwitch database. The ports are in its
+// subdirectory "ports".
 const State = "/var/run/ovn-kubernetes/double"
 
-// RealSweep is the interval at which a real node removes ports without an interface.
+// RealSweep is the interval at which a real OVN-Kubernetes node removes ports that have no interface.
 const RealSweep = time.Minute
 
-// Run runs a double of OVN-Kubernetes on a node until ctx is done: the server, the controller, and the sweep that
-// removes ports without an interface. limit is the time limit for a request; 0 means [RealLimit]. sweep is the interval
-// between sweeps. Run must be called in the node's mount and network namespaces. Since ports are files, pods stay
-// attached when Run returns.
+// Run runs the test double for OVN-Kubernetes on a node until ctx is done: the server, the controller, and the sweep
+// that removes ports that have no interface. limit is the time limit for a request; 0 means [RealLimit]. sweep is the
+// interval between sweeps. Run must be called in the node's mount and network namespaces. Since ports are recorded in
+// files, pods stay attached after Run has returned.
 func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duratio
 	}
 	controller := &Controller{Client: client, Dynamic: objects, Clock: clock.RealClock{}, Node: node}
 	go controller.Run(ctx)
-	// The real node also sweeps, for the first time one minute after it starts.
+	// A real node also sweeps for the first time one minute after it starts.
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		if err := (&vswitch{state: State}).sweep(); err != nil {
 			klog.ErrorS(err, "Cannot remove all ports without an interface; trying again")

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// networksAnnotation contains the networks that the pod's author requests.
+	// networksAnnotation is the annotation in which a pod's author requests networks.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation contains the controller's response: the pod's addresses, keyed by NAD key.
+	// podNetworksAnnotation is the annotation to which the controller writes the pod's addresses, keyed by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 
@@ -27,9 +27,8 @@ type selection struct {
 
 func (s selection) nad() string { return s.Namespace + "/" + s.Name }
 
-// selections returns the networks that a pod requests, in order, with their interface names in the pod. The
-// specification of the Network Plumbing Working Group defines two forms of the annotation: a comma-separated list, and
-// JSON.
+// selections returns the networks that a pod requests, in order, with their interface names in the pod. The Network
+// Plumbing Working Group's specification defines two forms of the annotation: a comma-separated list, and JSON.
 func selections(pod *corev1.Pod) ([]selection, error) {
 	text := pod.Annotations[networksAnnotation]
 	if text == "" {
@@ -67,9 +66,9 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 	return wanted, nil
 }
 
-// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, with the suffix "/1" for a
-// pod's second attachment, and so on. The interface identifies the attachment. The suffix depends on the order: the
-// second element with the same definition gets "/1", regardless of its interface name.
+// nadKey returns the key for a pod's attachment, which is identified by its interface. The key is the name of the
+// NetworkAttachmentDefinition, with the suffix "/1" for the pod's second attachment to the same network, and so on. The
+// suffix depends only on the order in the annotation, regardless of interface names.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {
@@ -100,7 +99,7 @@ type podNetwork struct {
 }
 
 // podNetworks returns a pod's networks, keyed by NAD key. The result is empty until the controller has written the
-// networks.
+// annotation.
 func podNetworks(pod *corev1.Pod) (map[string]podNetwork, error) {
 	networks := map[string]podNetwork{}
 	if text, written := pod.Annotations[podNetworksAnnotation]; written {

@@ -21,7 +21,7 @@ import (
 const (
 	// RealLimit is the real server's time limit for one request (kubeletDefaultCRIOperationTimeout).
 	RealLimit = 2 * time.Minute
-	// pollInterval is the interval at which a waiting request polls.
+	// pollInterval is the interval at which a waiting request rereads the pod.
 	pollInterval = 200 * time.Millisecond
 )
 
@@ -96,9 +96,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle continues even after the plugin has exited, because the time limit belongs to the server. A driver that gives
-// up on a hung plugin must expect the interface to appear after the driver's cleanup. The clock is injected so that
-// tests do not have to wait.
+// handle continues even after the plugin has exited, because the server enforces the time limit. A driver that gives up
+// on a hung plugin must therefore expect the interface to appear after the driver has cleaned up. The clock is injected
+// so that tests do not have to wait.
 func (s *Server) handle(body []byte) ([]byte, error) {
 	request := &Request{}
 	if err := json.Unmarshal(body, request); err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// vswitch implements br-int and, in files, the Interface table. It does not need a lock: concurrent requests are for
+// vswitch implements br-int and, using files, the Interface table. It does not need a lock: concurrent requests are for
 // different pods, and each port is a separate file. The methods run in the node's namespace and enter the pod's
 // namespace on a separate thread (ns.Do).
 type vswitch struct {
@@ -56,8 +56,9 @@ func (v *vswitch) checkMapping(conf *netConf) error {
 	return nil
 }
 
-// plug creates the pod's interface, which is one end of a veth or the virtual function netdev. If it fails halfway, the
-// created parts remain: the kubelet recreates the pod's sandbox, and the DEL for the old sandbox removes its port.
+// plug creates the pod's interface, which is one end of a veth pair or the link of a virtual function (netdev). If it
+// fails halfway, it does not clean up: the kubelet recreates the pod's sandbox, and the DEL for the old sandbox removes
+// its port.
 func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*types100.Result, error) {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -90,8 +91,8 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 		Sandbox: r.sandbox, IfName: r.ifName, Network: r.conf.Name, NADKey: r.key, Netdev: netdev})
 }
 
-// makeVeth creates the veth. The name of its host end consists of the sandbox ID and the index of the other end. The
-// index is only known after creation; until then, the name consists of the sandbox ID alone.
+// makeVeth creates the veth pair. The name of the host end is composed of the sandbox ID and the index of the other
+// end. The index is known only after creation; until then, the name is derived from the sandbox ID alone.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
@@ -124,14 +125,14 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	return made, err
 }
 
-// hostName returns the name for the host end of a pod's veth. IFNAMSIZ limits the name to 15 characters.
+// hostName returns the name for the host end of a pod's veth pair. IFNAMSIZ limits the name to 15 characters.
 func hostName(sandbox string, index int) string {
 	suffix := "_" + strconv.Itoa(index)
 	return sandbox[:15-len(suffix)] + suffix
 }
 
-// addPort adds a port. If an older sandbox has a port for the same pod and network, addPort removes it. The interface
-// name may still be in use by a sandbox that terminated without a DEL.
+// addPort adds a port. If an older sandbox has a port for the same pod and network, addPort removes the old port, since
+// a sandbox may have terminated without a DEL.
 func (v *vswitch) addPort(name string, p port) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -165,7 +166,8 @@ func (v *vswitch) ports() (map[string]port, error) {
 	return ports, err
 }
 
-// deletePort removes a port, and the veth with the same name. It is not an error if either one no longer exists.
+// deletePort removes a port, and the veth pair whose host end has the same name. It is not an error if either no longer
+// exists.
 func (v *vswitch) deletePort(name string) error {
 	err := disconnect(name)
 	if err != nil {
@@ -203,7 +205,8 @@ func (v *vswitch) sweep() error {
 }
 
 // unplug removes the pod's port and returns a virtual function to the host. It needs the pod's namespace. If the
-// interface no longer exists there, unplug cannot determine the port of a veth, but succeeds, like the real server.
+// interface no longer exists there, unplug cannot determine which port belongs to a veth, but still succeeds, like the
+// real server.
 func (v *vswitch) unplug(r *podRequest) error {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -258,7 +261,7 @@ func configure(inPod *types100.Interface, mtu int, addresses []*types100.IPConfi
 	return nil
 }
 
-// unlessGone returns err, or nil if err means that a link does not exist.
+// unlessGone returns err unless it means that a link does not exist; in that case, it returns nil.
 func unlessGone(err error) error {
 	var gone netlink.LinkNotFoundError
 	if errors.As(err, &gone) {

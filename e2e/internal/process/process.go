@@ -1,5 +1,5 @@
-// Package process finds processes in /proc. The /proc of a machine also lists the processes of its nodes, under
-// different process IDs.
+// Package process finds processes in /proc. A machine's /proc also lists the processes on its nodes, under different
+// process IDs.
 package process
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Match reports whether a process matches. A process that exits during the check does not match.
+// Match reports whether a process meets a condition. A process that exits during the check does not match.
 type Match func(procfs.Proc) bool
 
 // Find returns the processes that all matches accept, in order of their IDs. A match that cannot read a process does
@@ -55,8 +55,8 @@ func PIDs(matches ...Match) ([]int, error) {
 	return pids, err
 }
 
-// Runs matches the processes that execute a program. It compares the link /proc/PID/exe, which a program cannot change,
-// instead of the name in the arguments.
+// Runs matches processes that execute a program. It compares the target of /proc/PID/exe, which a program cannot
+// change, instead of the name in the arguments.
 func Runs(program string) Match {
 	return func(candidate procfs.Proc) bool {
 		path, err := candidate.Executable()
@@ -64,7 +64,7 @@ func Runs(program string) Match {
 	}
 }
 
-// HasArgument matches the processes with an argument that a function accepts. The first argument is the name under
+// HasArgument matches processes with at least one argument that a function accepts. The first argument is the name with
 // which the program was called.
 func HasArgument(accept func(string) bool) Match {
 	return func(candidate procfs.Proc) bool {
@@ -73,8 +73,8 @@ func HasArgument(accept func(string) bool) Match {
 	}
 }
 
-// HasVariable matches the processes that were started with an environment variable. It reads the program's initial
-// environment (/proc/PID/environ), which does not include later changes.
+// HasVariable matches processes that were started with the given value of an environment variable. It reads the
+// program's initial environment (/proc/PID/environ), which does not include later changes.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()
@@ -82,7 +82,7 @@ func HasVariable(name, value string) Match {
 	}
 }
 
-// InNamespace matches the processes in a namespace, given as the target of a link like /proc/1/ns/net, such as
+// InNamespace matches processes in a namespace, given as the target of a link such as /proc/1/ns/net, for example
 // "net:[4026531840]".
 func InNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
@@ -91,7 +91,7 @@ func InNamespace(kind, namespace string) Match {
 	}
 }
 
-// OutsideNamespace matches the processes in any other namespace of the same kind.
+// OutsideNamespace matches processes in any other namespace of the same kind.
 func OutsideNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))

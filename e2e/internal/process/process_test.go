@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestFind finds a child of the test by every supported property.
+// TestFind finds a child process of the test by every supported property.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "waiting-child")

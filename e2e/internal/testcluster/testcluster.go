@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// startLimit is the time limit for a start, which may include an uncached Kubernetes build.
+	// startLimit is the time limit for starting a cluster, which may include an uncached Kubernetes build.
 	startLimit = 20 * time.Minute
 	// downLimit is the time limit for removing a cluster.
 	downLimit = time.Minute
 )
 
-// Clone returns the root of the repository. It is for tests in a package directly below e2e, which go test runs in the
-// package's directory.
+// Clone returns the root of the repository. It works only for tests in packages directly below e2e, because go test
+// runs them in the package's directory.
 func Clone() (string, error) { return filepath.Abs("../..") }
 
 // NeedsRoot skips a test unless it runs as root, which is required to start a cluster.
@@ -41,7 +41,7 @@ func NeedsRoot(t *testing.T) {
 type Start func(context.Context) (*lab.Cluster, kubernetes.Interface, error)
 
 // Up starts a cluster built from this repository. It sets the options Clone and Progress. If Up returns an error, it
-// has already removed the cluster. The context only limits the start.
+// has already removed the cluster. The context limits only the startup.
 func Up(ctx context.Context, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := Clone()
 	if err != nil {
@@ -68,8 +68,8 @@ func down(cluster *lab.Cluster) error {
 	return cluster.Down(ctx)
 }
 
-// ForTest starts a cluster that is removed at the end of the test, even if the test fails. If removing the cluster
-// fails, the test fails.
+// ForTest starts a cluster and removes it at the end of the test, even if the test fails. If the cluster cannot be
+// removed, the test fails.
 func ForTest(t *testing.T, start Start) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -87,7 +87,8 @@ func ForTest(t *testing.T, start Start) (*lab.Cluster, kubernetes.Interface) {
 	return cluster, client
 }
 
-// ControlPlane starts a control plane with the driver's definitions until the end of a test.
+// ControlPlane starts a control plane with the driver's CustomResourceDefinitions, and removes it at the end of the
+// test.
 func ControlPlane(t *testing.T, name string) *lab.Cluster {
 	t.Helper()
 	cluster, _ := ForTest(t, func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
@@ -117,8 +118,8 @@ func Define(ctx context.Context, cluster *lab.Cluster) error {
 	return nil
 }
 
-// Install installs the driver from the working tree in a cluster. It uses the existing binaries in bin and does not
-// build anything.
+// Install installs the driver from the working tree in a cluster. It uses the existing binaries in bin instead of
+// building them.
 func Install(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -129,10 +130,10 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 }
 
 // Shared is a cluster with the driver that all tests in a run share. The first call to Get starts the cluster. Declare
-// it as a package variable in the tests. Tests may call Get concurrently. If the process is killed, for example when go
-// test times out, the cluster terminates with it (see lab.Up).
+// a Shared as a package variable in the tests. Tests may call Get concurrently. If the process is killed, for example
+// when go test times out, the cluster terminates with it (see lab.Up).
 type Shared struct {
-	// Start starts the cluster, without the driver.
+	// Start starts the cluster without the driver.
 	Start Start
 
 	once    sync.Once
@@ -152,7 +153,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	return s.cluster, s.client
 }
 
-// start keeps a cluster even if installing the driver in it fails. Main removes the cluster.
+// start starts the cluster and installs the driver. If the installation fails, the cluster is kept; Main removes it.
 func (s *Shared) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
