@@ -14,11 +14,11 @@ import (
 // probeTime is more than enough for a machine that boots with KVM.
 const probeTime = 20 * time.Second
 
-// chooseAccelerator selects KVM if a machine boots with it. The existence of /dev/kvm is not enough: if the host itself
-// is a virtual machine, nested virtualization may be available but hang or lack a feature that the kernel requires.
-// Booting is the only reliable test. The test has a time limit, and its result is cached until the host reboots, so a
-// test boot fails at most once per host boot. The caller must hold the image lock, which prevents concurrent tests. A
-// machine with an empty command switches itself off as soon as it has booted.
+// chooseAccelerator selects KVM if a machine boots with it. It is not enough that /dev/kvm exists: if the host itself
+// is a virtual machine, nested virtualization may be available but hang, or not support a feature that the kernel
+// requires. A test boot is the only reliable check. It has a time limit, and its result is cached until the host
+// reboots, so a test boot fails at most once per host boot. The caller must hold the image lock, which prevents
+// concurrent test boots. A machine with an empty command switches itself off as soon as it has booted.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
 		return emulation, nil //nolint:nilerr // it does not exist, or this user has no access

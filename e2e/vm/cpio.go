@@ -7,9 +7,9 @@ import (
 )
 
 // cpioWriter writes an archive in "newc" format, which the kernel accepts as its initial file system. Names are
-// relative to the root, and directories precede their content. See
+// relative to the root, and directories must be added before their contents. See
 // Documentation/driver-api/early-userspace/buffer-format.rst in the kernel source. cpioWriter does not need the cpio
-// program, and the same content results in the same bytes. After the first error, it writes nothing more; finish
+// program, and always produces the same bytes for the same content. After the first error, it stops writing; finish
 // returns this error.
 type cpioWriter struct {
 	output io.Writer
@@ -38,8 +38,8 @@ func (w *cpioWriter) finish() error {
 
 // entry writes the header (13 hexadecimal numbers), the name and the data. The name and the data are padded to four
 // bytes. The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two numbers),
-// device of a special file (two numbers), length of the name including its zero byte, and a checksum, which this format
-// does not use.
+// device number of a special file (two numbers), length of the name including its terminating zero byte, and a
+// checksum, which this format does not use.
 func (w *cpioWriter) entry(name string, mode int, data []byte) {
 	w.ino++
 	header := "070701"

@@ -1,15 +1,15 @@
-// Package vm boots a small Linux machine with emulated SR-IOV NICs, and runs commands in it. QEMU emulates the physical
-// functions (Intel igb, with up to 7 virtual functions each), each with its own PCIe root, on two NUMA nodes. The
-// kernel, modules and tools come from Debian packages, which are unpacked into a cache: nothing is installed.
+// Package vm boots a small Linux virtual machine with emulated SR-IOV NICs, and runs commands in it. QEMU emulates the
+// physical functions (Intel igb, with up to 7 virtual functions each), each with its own PCIe root, on two NUMA nodes.
+// The kernel, modules and tools come from Debian packages, which are unpacked into a cache but not installed.
 //
 // Images of kind [RDMA] have a newer kernel and the RDMA tools. With the module from [Image.RXE], RDMA devices stay
-// with their links when the links move to another network namespace, like the RDMA devices of real NICs. Images of kind
-// [OVS] have Open vSwitch and OVN.
+// with their links when the links move to another network namespace, as they do with real NICs. Images of kind [OVS]
+// have Open vSwitch and OVN.
 //
 // [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command. The machine shuts down when the
-// command exits. The root file system consists of the unpacked packages, read-only, below a memory file system, so
-// changes disappear with the machine.
+// command exits. The root file system is an overlay of an in-memory file system on the unpacked packages, which are
+// read-only, so changes disappear with the machine.
 //
-// The rule of this package: nothing outlives its caller. A machine has a time limit, and terminates with the process
-// that started it, regardless of how that process terminates.
+// The rule of this package: nothing outlives its caller. A machine has a time limit, and terminates together with the
+// process that started it, regardless of how that process terminates.
 package vm

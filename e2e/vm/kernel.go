@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Offsets in the x86 boot protocol's setup header (Documentation/arch/x86/boot.rst in the kernel source).
+// Offsets in the setup header of the x86 boot protocol (Documentation/arch/x86/boot.rst in the kernel source).
 const (
 	offsetSetupSectors  = 0x1f1
 	offsetMagic         = 0x202 // "HdrS"
@@ -20,9 +20,9 @@ const (
 	sector              = 512
 )
 
-// unpackKernel extracts the kernel from a bzImage, because an emulated processor needs seconds to decompress it. QEMU
-// starts the unpacked kernel, which is an ELF file, at the PVH entry point that Debian's kernels have. All offsets in
-// the image are checked against its length.
+// unpackKernel extracts the kernel from a bzImage, because it takes an emulated processor seconds to decompress it.
+// QEMU starts the unpacked kernel, which is an ELF file, at the PVH entry point, which Debian's kernels have. All
+// offsets in the image are checked against its length.
 func unpackKernel(image []byte) ([]byte, error) {
 	if len(image) < endOfHeader || string(image[offsetMagic:offsetMagic+4]) != "HdrS" {
 		return nil, errors.New("not an x86 kernel image")

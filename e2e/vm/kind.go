@@ -10,18 +10,19 @@ import (
 type Kind int
 
 const (
-	// SRIOV machines have the kernel from Debian's stable suite.
+	// SRIOV images contain the kernel from Debian's stable suite.
 	SRIOV Kind = iota
-	// RDMA machines have the RDMA tools and the kernel from the backports suite, whose rxe supports network namespaces.
+	// RDMA images contain the RDMA tools and the kernel from the backports suite, whose rxe supports network
+	// namespaces.
 	RDMA
-	// OVS machines have the kernel from the stable suite, as well as Open vSwitch and OVN, which are not started
+	// OVS images contain the kernel from the stable suite, as well as Open vSwitch and OVN, which are not started
 	// automatically.
 	OVS
 )
 
 // recipe is the version of the procedure that builds images. Increment it with each change to the procedure. It is part
-// of an image's name in the cache, so a changed procedure creates a new image in addition to the old one. The Debian
-// package versions are not part of the name, so an image is kept until it is removed manually.
+// of an image's name in the cache, so after a change, a new image is created in addition to the old one. The Debian
+// package versions are not part of the name, so an image is reused until it is removed manually.
 const recipe = "1"
 
 const (
@@ -31,17 +32,18 @@ const (
 
 // parts are the components of an image.
 type parts struct {
-	// prefix is the prefix for the name of the image's cache directory.
+	// prefix is the start of the name of the image's cache directory.
 	prefix string
-	// suites are the packages' Debian suites; kernelSuite is the kernel's suite.
+	// suites are the Debian suites for the packages, and kernelSuite is the suite for the kernel.
 	suites      []string
 	kernelSuite string
-	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel, because its
+	// packages are Debian packages, excluding dependencies, which apt adds. They do not include the kernel, because its
 	// dependencies would set up a boot loader.
 	packages []string
-	// kernelPackages are the prefixes of the kernel package names. The kernel's release follows each prefix.
+	// kernelPackages are the prefixes of the kernel packages' names. In a package name, the kernel's release follows
+	// the prefix.
 	kernelPackages []string
-	// modules are the modules that machines can load, in addition to earlyModules.
+	// modules are the kernel modules that machines can load, in addition to earlyModules.
 	modules []string
 }
 
@@ -69,13 +71,13 @@ func (k Kind) parts() *parts {
 	case OVS:
 		p.prefix = "vm-ovs-"
 		p.packages = append(p.packages, strings.Fields("openvswitch-switch ovn-central ovn-host")...)
-		// libcrc32c, a dependency of Open vSwitch, requests an algorithm by name when it is loaded.
+		// When libcrc32c, a dependency of Open vSwitch, is loaded, it requests an algorithm by name.
 		p.modules = append(p.modules, strings.Fields("crc32c_generic vport_geneve")...)
 	}
 	return p
 }
 
-// rdmaModules returns the RDMA modules without their dependencies.
+// rdmaModules returns the RDMA modules, not including their dependencies.
 func rdmaModules() []string {
 	return strings.Fields("ib_core ib_uverbs ib_umad rdma_ucm rdma_cm ib_cm iw_cm rdma_rxe")
 }

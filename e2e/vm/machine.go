@@ -15,7 +15,7 @@ const (
 	qemu      = "usr/bin/qemu-system-x86_64"
 )
 
-// QEMU's accelerators. Multithreaded emulation is not faster if the host has only one processor, or if several machines
+// QEMU's accelerators. Multithreaded emulation is no faster if the host has only one processor, or if several machines
 // share the host's processors.
 const (
 	kvm       = "kvm"
@@ -23,10 +23,10 @@ const (
 	parallel  = "tcg,thread=multi,tb-size=512"
 )
 
-// kernelParameters apply to every machine. They make an emulated boot fast and reliable: panic=-1 reboots immediately,
-// which terminates QEMU (-no-reboot); mitigations and address randomization would only cost time here; random.trust_cpu
-// provides entropy without waiting; and the kernel must not calibrate timers, because timers fire late on a busy host
-// (tsc, no_timer_check). The IOMMU is for vfio-pci.
+// kernelParameters are used for every machine. They make an emulated boot fast and reliable: panic=-1 reboots
+// immediately on a panic, which terminates QEMU (-no-reboot); mitigations and address randomization would only waste
+// time here; random.trust_cpu provides entropy without waiting; and the kernel must not calibrate timers, because
+// timers fire late on a busy host (tsc, no_timer_check). vfio-pci needs the IOMMU.
 const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +
 	"tsc=reliable no_timer_check intel_iommu=on iommu=pt"
 
@@ -43,20 +43,20 @@ type machine struct {
 	parameters       []string
 }
 
-// hostFolder is a directory on the host that the machine mounts by its tag.
+// hostFolder is a directory on the host that the machine mounts using its tag.
 type hostFolder struct {
 	tag, path string
 	writable  bool
 }
 
 // numaNodes is the number of NUMA nodes. Physical functions alternate between them, each on its own PCIe root.
-// Alignment tests need at least two nodes. All processors are on the first node; the second node only has memory.
+// Alignment tests need at least two nodes. All processors are on the first node; the second node has only memory.
 const numaNodes = 2
 
-// arguments returns QEMU's command line, without the program. The machine has two serial lines: the kernel's console,
-// in the file console.log, and the command's terminal, which is QEMU's own standard input and output. Unused devices
-// are disabled, because an emulated boot probes each of them. Devices with fixed PCI addresses come first; otherwise,
-// QEMU could assign their addresses to devices without a fixed address.
+// arguments returns QEMU's command line without the program name. The machine has two serial lines: the kernel's
+// console, which is written to the file console.log, and the command's terminal, which is connected to QEMU's standard
+// input and output. Unused devices are disabled, because an emulated boot would spend time probing them. Devices with
+// fixed PCI addresses come first; otherwise, QEMU could assign their addresses to devices without a fixed address.
 func (m *machine) arguments() []string {
 	root := filepath.Join(m.imageDir, "root")
 	processor, accelerator := "max", m.accelerator
@@ -96,8 +96,8 @@ func (m *machine) arguments() []string {
 	return args
 }
 
-// arguments returns QEMU's arguments for the NIC. The arguments select QEMU's user-mode network, which needs neither a
-// link nor privileges on the host: QEMU opens sockets in the network namespace in which its process was started.
+// arguments returns the QEMU arguments for the NIC. They select QEMU's user-mode network, which requires neither a link
+// nor privileges on the host: QEMU opens sockets in the network namespace in which its process was started.
 func (u *Uplink) arguments() []string {
 	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)
 	for _, port := range u.Ports {
@@ -107,11 +107,11 @@ func (u *Uplink) arguments() []string {
 		guest.UplinkMAC}
 }
 
-// hardware returns QEMU's arguments for NUMA nodes, PCIe and NICs. All NICs are on one network segment inside QEMU.
+// hardware returns the QEMU arguments for NUMA nodes, PCIe and NICs. All NICs are on one network segment inside QEMU.
 // Each physical function is behind its own root port on an expander bridge (pxb-pcie), which determines the function's
-// NUMA node. Bus numbers begin at 0x40 and 0x80. The function is on the bus behind its port, so the first function is
-// 0000:41:00.0 and the second is 0000:81:00.0. The option romfile= omits boot ROMs, which the fetched packages do not
-// contain.
+// NUMA node. The expander bridges' bus numbers start at 0x40 and 0x80. Each function is on the bus behind its root
+// port, so the first function is 0000:41:00.0 and the second is 0000:81:00.0. The option romfile= disables boot ROMs,
+// which the fetched packages do not contain.
 func (m *machine) hardware() []string {
 	var args []string
 	for node := range numaNodes {

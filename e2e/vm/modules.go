@@ -14,11 +14,11 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// moduleTree is the content of lib/modules/VERSION in a kernel package. Dependencies come from the metadata in the
-// module files instead of modules.dep, because depmod creates modules.dep only on an installed system.
+// moduleTree describes the content of lib/modules/VERSION in a kernel package. Dependencies are read from the metadata
+// in the module files instead of modules.dep, because depmod creates modules.dep only on an installed system.
 type moduleTree struct {
 	dir string
-	// paths contains the file paths, relative to dir, keyed by module name.
+	// paths contains the module files' paths, relative to dir, keyed by module name.
 	paths   map[string]string
 	builtin map[string]bool
 }
@@ -26,12 +26,12 @@ type moduleTree struct {
 // module is an unpacked kernel module.
 type module struct {
 	name string
-	path string // relative to the tree, without .xz
+	path string // relative to the tree, without the suffix .xz
 	data []byte
 }
 
-// openModules lists the modules of a kernel, including built-in modules: callers may request both kinds, but only files
-// are loaded.
+// openModules lists a kernel's modules, including built-in ones: callers may request both kinds, but only modules in
+// files are loaded.
 func openModules(dir string) (*moduleTree, error) {
 	tree := &moduleTree{dir: dir, paths: map[string]string{}, builtin: map[string]bool{}}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -55,15 +55,15 @@ func openModules(dir string) (*moduleTree, error) {
 	return tree, nil
 }
 
-// moduleName returns the kernel's name for the module in a file.
+// moduleName returns the name under which the kernel knows the module in a file.
 func moduleName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// collect returns the named modules and all their dependencies. Each module appears only once, after its own
-// dependencies. collect omits modules that are built into the kernel. An unknown name is an error, because it means
-// that the list is wrong or the kernel has changed.
+// collect returns the named modules and all their dependencies, except modules that are built into the kernel. Each
+// module appears only once, after its own dependencies. An unknown name is an error, because it means that the list is
+// wrong or the kernel has changed.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func (t *moduleTree) collect(names []string) ([]module, error) {
 	return all, nil
 }
 
-// read reads and unpacks a module. The machine's kernel could load a packed module only if it had been built with
+// read reads and unpacks a module. The machine's kernel could load a compressed module only if it had been built with
 // CONFIG_MODULE_DECOMPRESS.
 func (t *moduleTree) read(name string) (module, error) {
 	path, ok := t.paths[name]
@@ -126,7 +126,7 @@ func unxz(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// dependenciesOfFile returns the names of the modules that the module in a file depends on.
+// dependenciesOfFile returns the names of the modules on which the module in a file depends.
 func dependenciesOfFile(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // apt runs apt-get with a separate root: it neither reads nor changes the installed packages. The status file in this
-// root is empty, so that apt-get fetches all dependencies, including those that are already installed. No other process
-// uses the directories, so apt takes no lock and does not wait for the system's apt-get.
+// root is empty, so that apt-get fetches all dependencies, including those that are already installed on the host. No
+// other process uses these directories, so apt needs no lock and does not wait for the system's apt-get.
 type apt struct {
 	dir    string
 	mirror string
 }
 
-// newApt creates the root in dir, for packages from the suites. An empty mirror means the mirror that this machine's
-// apt uses. If Debian's keyring is missing, apt uses the keys that this machine trusts. In both cases, apt rejects
-// packages without a valid signature.
+// newApt creates the root in dir, for packages from the given suites. An empty mirror means the mirror that this
+// machine's apt uses. If Debian's keyring is not installed, the keys that this machine trusts are used instead. In both
+// cases, packages without a valid signature are rejected.
 func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
 		var err error
@@ -69,7 +69,7 @@ func ownMirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no mirror of Debian on this machine: name one")
 }
 
-// run runs apt-get in the root and returns its standard output. An error contains apt-get's standard error. Recommended
+// run runs apt-get in the root and returns its standard output. Errors include apt-get's standard error. Recommended
 // packages are omitted, because they would double the size of the image.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
@@ -96,9 +96,9 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	return output.String(), nil
 }
 
-// fetch downloads the packages for an image and its kernel, and returns the files and the kernel version. It finds the
-// kernel's release in a simulated installation of the kernel's meta package, and then downloads the kernel packages
-// without their dependencies.
+// fetch downloads the packages for an image and its kernel, and returns the files and the kernel version. It determines
+// the kernel's release by simulating the installation of the kernel's meta package, and then downloads the kernel
+// packages without their dependencies.
 func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, error) {
 	var kernel kernelVersion
 	if _, err := a.run(ctx, "update"); err != nil {
@@ -136,7 +136,7 @@ type kernelVersion struct {
 	Package string `json:"package"`
 }
 
-// packages returns this kernel's packages that have the given prefixes, in apt's syntax.
+// packages returns this kernel's packages with the given name prefixes, in apt's syntax.
 func (k kernelVersion) packages(prefixes []string) (all []string) {
 	for _, prefix := range prefixes {
 		all = append(all, prefix+k.Release+"="+k.Package)
@@ -144,7 +144,8 @@ func (k kernelVersion) packages(prefixes []string) (all []string) {
 	return all
 }
 
-// plannedKernel finds the kernel in apt's plan, which contains "Inst linux-image-RELEASE (VERSION SUITE...".
+// plannedKernel finds the kernel in the output of a simulated installation, which contains "Inst linux-image-RELEASE
+// (VERSION SUITE...".
 func plannedKernel(plan string) (kernelVersion, error) {
 	for line := range strings.Lines(plan) {
 		fields := strings.Fields(line)
@@ -159,7 +160,7 @@ func plannedKernel(plan string) (kernelVersion, error) {
 }
 
 // unpack unpacks packages into root without installing them. Maintainer scripts do not run, so the packages' users,
-// alternatives and services are missing: the guest writes the few files that programs expect.
+// alternatives and services do not exist: the guest writes the few files that programs expect.
 func unpack(ctx context.Context, root string, files []string) error {
 	if err := os.MkdirAll(filepath.Join(root, "usr"), 0o755); err != nil {
 		return err

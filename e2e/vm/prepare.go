@@ -21,11 +21,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// ErrUnavailable means that machines cannot run on this host because something outside the project is missing. Tests
-// are skipped in this case.
+// ErrUnavailable means that machines cannot run on this host because an external requirement is not met. Tests are
+// skipped in this case.
 var ErrUnavailable = errors.New("virtual machines are not available here")
 
-// Options configure the content and the location of an image. The zero value is usable.
+// Options specifies the content and the location of an image. The zero value is usable.
 type Options struct {
 	// Kind is the purpose of the image; the zero value is SRIOV.
 	Kind Kind
@@ -51,10 +51,10 @@ type Image struct {
 	progress    io.Writer
 }
 
-// Prepare creates the image, unless the cache contains it, and builds vminit. Creating the image takes about half a
-// minute and downloads 160 MB. Concurrent calls wait for the call that creates the image. The error is ErrUnavailable
-// if an external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be
-// inside a clone of the project, from which vminit is built each time.
+// Prepare creates the image, unless it is in the cache, and builds vminit. Creating an image takes about half a minute
+// and downloads 160 MB. Concurrent calls wait for the one that is creating the image. The error is ErrUnavailable if an
+// external requirement is not met: the architecture, Debian's tools, or a mirror. The working directory must be inside
+// a clone of the project, from which vminit is rebuilt each time.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
@@ -109,15 +109,15 @@ func checkHost() error {
 	return nil
 }
 
-// make creates the image in a temporary directory, and renames this directory when it is complete. The directory has
-// the same parent as the result, so that it can be renamed. Documentation and locales are removed: the host reads the
-// root file system for the machine, and a smaller file system is faster to cache.
+// make creates the image in a temporary directory, and renames this directory once the image is complete. The temporary
+// directory has the same parent as the final one, so that it can be renamed. Documentation and locales are removed: the
+// machine reads its root file system through the host, and a smaller file system is cached faster.
 func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
 		return fmt.Errorf("cannot make an image: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if the directory was renamed
+	defer func() { _ = os.RemoveAll(tmp) }() // has no effect once the directory has been renamed
 	start := time.Now()
 	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
 	files, kernel, err := i.fetchPackages(ctx, filepath.Join(tmp, "apt"))
@@ -166,17 +166,17 @@ func unavailable(ctx context.Context, kind, err error) error {
 }
 
 func (i *Image) printf(format string, args ...any) {
-	// Progress is only informational: a failure to print it must not stop the work.
+	// Progress messages are only informational, so an error while printing them must not interrupt the work.
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel writes the unpacked kernel, its version and the early modules into dir. In root, it keeps only the
-// modules that machines can load, and unpacks them. Unpacking is fast on the host, while an emulated processor would
-// need seconds to decompress the kernel, and additional time for each module that it loads.
+// installKernel writes the unpacked kernel, its version and the early modules to dir. In root, it keeps only the
+// modules that machines can load, and unpacks them. Unpacking is fast on the host, whereas it would take an emulated
+// processor seconds to decompress the kernel, and additional time for each module that it loads.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
-	if errors.Is(err, fs.ErrNotExist) { // newer packages have it in the directory of the modules
+	if errors.Is(err, fs.ErrNotExist) { // newer packages contain it in the directory with the modules
 		image, err = os.ReadFile(filepath.Join(tree, "vmlinuz"))
 	}
 	if err != nil {
@@ -204,11 +204,11 @@ func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kern
 	return depmod(ctx, root, kernel.Release)
 }
 
-// kernelFile contains the version of the image's kernel.
+// kernelFile is the file that contains the version of the image's kernel.
 const kernelFile = "kernel.json"
 
-// installModules copies the modules and all their dependencies into the image. The modules for the root file system are
-// in a separate directory, with numbers, because they are loaded before modprobe is available.
+// installModules copies the modules and all their dependencies into the image. The modules for mounting the root file
+// system are in a separate directory and have numbered names, because they are loaded before modprobe is available.
 func installModules(dir, tree string, modules []string) error {
 	available, err := openModules(tree)
 	if err != nil {
@@ -245,8 +245,8 @@ func writeFile(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// depmod runs the image's depmod on the image. It runs the image's dynamic loader by path, with the image's libraries,
-// so it works on any host and does not need root.
+// depmod runs the image's depmod on the image itself. It invokes the image's dynamic loader by path, with the image's
+// libraries, so it works on any host and does not need root privileges.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
 		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
@@ -263,7 +263,7 @@ func buildInit(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // at worst, a temporary directory remains
+	defer func() { _ = os.RemoveAll(tmp) }() // at worst, a temporary directory is left behind
 	file := filepath.Join(tmp, "vminit")
 	if err := Build(ctx, file, modulePath+"/e2e/cmd/vminit"); err != nil {
 		return nil, err
@@ -279,7 +279,7 @@ func Build(ctx context.Context, target string, packages ...string) error {
 	return goTool(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", target}, packages...)...)
 }
 
-// BuildTest builds the tests of a package into a file that also runs in a machine.
+// BuildTest builds a package's test binary, which also runs in a machine.
 func BuildTest(ctx context.Context, target, testedPackage string) error {
 	return goTool(ctx, "test", "-c", "-ldflags", "-s -w", "-o", target, testedPackage)
 }
@@ -293,8 +293,8 @@ func goTool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// initialFiles writes the kernel's initial file system. It is created for each machine, because each Prepare builds
-// vminit. The module names define the load order.
+// initialFiles writes the kernel's initial file system. It is created for each machine, because vminit is rebuilt by
+// each call to Prepare. The names of the module files determine the order in which they are loaded.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")
@@ -315,7 +315,8 @@ func (i *Image) initialFiles(output io.Writer) error {
 	return archive.finish()
 }
 
-// lock waits for an exclusive lock. The file is not removed; otherwise, two processes could hold the lock.
+// lock waits for an exclusive lock. The lock file is never removed, because otherwise two processes could hold the lock
+// at the same time.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// DefaultTimeout is the time limit for machines, in case their command hangs. On an idle machine that emulates all
-// code, the longest test suite without its own limit takes a third of this time. With a shorter timeout, tests would
-// fail on a busy host just because they are slow.
+// DefaultTimeout is the time limit for machines, in case their command hangs. On an otherwise idle host that emulates
+// all code, the longest test suite without its own timeout takes a third of this time. With a shorter timeout, tests
+// would fail on a busy host merely because they are slow.
 const DefaultTimeout = 20 * time.Minute
 
 // Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches
@@ -36,31 +36,31 @@ type Command struct {
 	Env []string
 	// Dir is the working directory in the machine; empty means /.
 	Dir string
-	// PFs is the number of SR-IOV physical functions, at PCI addresses 0000:41:00.0, 0000:81:00.0, 0000:42:00.0...,
-	// alternating between NUMA nodes 0 and 1; 0 means 2.
+	// PFs is the number of SR-IOV physical functions; 0 means 2. Their PCI addresses are 0000:41:00.0, 0000:81:00.0,
+	// 0000:42:00.0 and so on, alternating between NUMA nodes 0 and 1.
 	PFs int
-	// VFs is the number of virtual functions to create on each physical function before the command, at most 7.
+	// VFs is the number of virtual functions to create on each physical function before the command is run, at most 7.
 	VFs int
 	// MemoryMB is the amount of memory; 0 means 1536.
 	MemoryMB int
-	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors help only a machine
-	// that is alone on the host.
+	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors help only if no other
+	// machine runs on the host.
 	Processors int
-	// Modules are additional kernel modules to load; the NICs' modules are always loaded.
+	// Modules are additional kernel modules to load; the modules for the NICs are always loaded.
 	Modules []string
-	// ModuleFiles are kernel module files that are loaded after Modules, together with their dependencies.
+	// ModuleFiles are paths of kernel module files to load after Modules, together with their dependencies.
 	ModuleFiles []string
-	// Parameters are additional parameters for the kernel's command line, such as ib_core.netns_mode=0.
+	// Parameters are additional parameters on the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
-	// Share is a directory of the host that is mounted at /share, writable; empty means none.
+	// Share is a directory on the host that is mounted read-write at /share; empty means none.
 	Share string
 	// Folders maps paths in the machine to directories on the host, which are mounted read-only.
 	Folders map[string]string
-	// Written is like Folders, for writable directories.
+	// Written is like Folders, but the directories are mounted read-write.
 	Written map[string]string
 	// Uplink is an additional NIC that is connected to this process's network; nil means none.
 	Uplink *Uplink
-	// Output receives the output of the command, stdout and stderr, while it runs; nil discards it.
+	// Output receives the command's stdout and stderr while it runs; nil discards them.
 	Output io.Writer
 	// Interactive connects the command to this process's terminal instead of Output.
 	Interactive bool
@@ -68,12 +68,12 @@ type Command struct {
 	Timeout time.Duration
 }
 
-// Uplink is a NIC that is connected to the network namespace of the thread that calls [Image.Run]: the gateway routes
-// to addresses in this namespace. Initially, the NIC's link has no address.
+// Uplink is a NIC that is connected to the network namespace of the thread that calls [Image.Run]: through the gateway,
+// the machine can reach addresses in this namespace. Initially, the NIC's link has no address.
 type Uplink struct {
 	// Link is the name of the NIC's link in the machine.
 	Link string
-	// Subnet is the NIC's network, in CIDR notation, and Gateway is an address in it.
+	// Subnet is the network that the NIC is on, in CIDR notation, and Gateway is an address in it.
 	Subnet, Gateway string
 	// Machine is an address in the subnet. Connections to each of Ports on the namespace's 127.0.0.1 are forwarded to
 	// this address.
@@ -85,20 +85,21 @@ type Uplink struct {
 type Result struct {
 	// ExitCode is the exit status of the command, or 128 plus the signal that terminated it.
 	ExitCode int
-	// Boot and Command are the durations of the boot, up to the start of the command, and of the command itself. They
-	// are measured by the machine's clock.
+	// Boot is the time from power-on to the start of the command, and Command is how long the command took. Both are
+	// measured with the machine's clock.
 	Boot, Command time.Duration
 }
 
 // Run boots a machine, runs the command and shuts the machine down. It is not an error if the command fails, but it is
-// an error if the command could not be run or did not complete. The machine is killed when the context is canceled or
-// this process exits. Several machines may run concurrently, each with its own directory. If the error is not nil, the
+// an error if the command could not be run or did not complete. The machine is killed if the context is canceled or
+// this process exits. Several machines may run concurrently, each in its own directory. If the error is not nil, the
 // exit status is undefined, and the error contains the end of the console output.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
 
-// run boots a machine for one command. All of the machine's files are in one directory, which is removed at the end.
+// run boots a machine for one command. All of the machine's files are in one directory, which is removed when the
+// machine terminates.
 func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result, error) {
 	dir, err := os.MkdirTemp("", "dra-vm-*")
 	if err != nil {
@@ -133,7 +134,7 @@ func (c *Command) timeout() time.Duration {
 	return c.Timeout
 }
 
-// order returns the order for the machine, and adds to the machine the directories that the order needs.
+// order returns the machine's order, and adds the directories that the order requires to the machine.
 func (c *Command) order(m *machine) (*guest.Order, error) {
 	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
 		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
@@ -155,8 +156,8 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 	return order, nil
 }
 
-// showFolders adds the host directories that the command needs to the machine and to its order. 9p identifies a
-// directory by a tag, because a path may be too long. A directory must exist when the machine starts, but files in it
+// showFolders adds the host directories that the command needs to the machine and to its order. In 9p, directories are
+// identified by tags, because a path may be too long. A directory must exist when the machine starts, but files in it
 // may be created and removed later.
 func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	add := func(outside, inside string, writable bool) error {
@@ -224,9 +225,9 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	return errors.Join(i.initialFiles(archive), archive.Close())
 }
 
-// boot runs QEMU until the machine switches itself off. The command's result is in the outcome file. QEMU's exit status
-// is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which terminates the
-// machine. WaitDelay limits the wait for other processes that have QEMU's output open.
+// boot runs QEMU until the machine switches itself off. The command's result is in the outcome file, since QEMU's exit
+// status is 0 whenever the machine has switched itself off. When the time limit expires, QEMU is killed, which
+// terminates the machine. WaitDelay limits the wait for other processes that still have QEMU's output open.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
 	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
@@ -236,8 +237,9 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	cmd.WaitDelay = 5 * time.Second
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
-	// A separate process group keeps the terminal's signals away from QEMU, because this process handles them. It is
-	// not used for interactive commands, because only the terminal's foreground group can read from the terminal.
+	// Run QEMU in a separate process group, so that it does not receive signals from the terminal, which this process
+	// handles. Interactive commands are an exception, because only the terminal's foreground process group can read
+	// from the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
 	cmd.Stdout = c.Output
 	if c.Interactive {
@@ -271,8 +273,8 @@ func consoleTail(dir string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// readOutcome reads the outcome that vminit has written. If the file is missing, the machine terminated before it ran
-// its command, because of a panic or because vminit could not mount the control directory.
+// readOutcome reads the outcome written by vminit. If the file does not exist, the machine terminated before it ran its
+// command, either because of a panic or because vminit could not mount the control directory.
 func readOutcome(dir string) (Result, error) {
 	var outcome guest.Outcome
 	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))

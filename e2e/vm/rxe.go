@@ -33,8 +33,8 @@ var ErrNoRXE = errors.New("the lab's Soft RoCE cannot be had here")
 const rxeModule = "rdma_rxe.ko"
 
 // buildRXEScript runs in the build root. Its arguments are the kernel's release and the release's first two numbers.
-// The script and the patch are part of the name in the cache, so a change to either of them causes a new build. The
-// patch must apply without fuzz: a hunk that is applied in another place could compile and be wrong.
+// The module's name in the cache depends on the script and the patch, so a change to either of them causes a new build.
+// The patch must apply without fuzz: a hunk applied in the wrong place might compile but be incorrect.
 const buildRXEScript = `set -eu
 mount -t proc proc /proc # in which objtool looks
 ln -s mawk /usr/bin/awk
@@ -45,11 +45,11 @@ make -s -j "$(nproc)" -C "/lib/modules/$1/build" M=/rxe modules
 x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
 
 // RXE returns the path of the lab's variant of the kernel module rdma_rxe, whose devices stay with their links when the
-// links move to another network namespace (see rxe/README.md). Unless the cache contains the module, RXE builds it from
-// Debian's source for the image's kernel, which takes a minute and downloads 250 MB. It fails with ErrNoRXE if the
+// links move to another network namespace (see rxe/README.md). Unless the module is in the cache, RXE builds it from
+// Debian's source for the image's kernel, which takes a minute and downloads 250 MB. The error is ErrNoRXE if the
 // source cannot be downloaded, or if the module cannot be built on this host. If the patch does not apply to the
-// source, it returns another error. The module can be loaded only into this image's kernel (because of its vermagic),
-// and the cache contains one module for each version of the kernel packages.
+// source, RXE returns a different error. Because of its vermagic, the module can be loaded only into this image's
+// kernel, and the cache contains one module for each version of the kernel packages.
 func (i *Image) RXE(ctx context.Context) (string, error) {
 	var kernel kernelVersion
 	data, err := os.ReadFile(filepath.Join(i.dir, kernelFile))
@@ -75,7 +75,7 @@ func (i *Image) RXE(ctx context.Context) (string, error) {
 	return filepath.Join(dir, rxeModule), nil
 }
 
-// makeRXE builds the module in a temporary directory, which is renamed to dir when it is complete.
+// makeRXE builds the module in a temporary directory, which is renamed to dir once it is complete.
 func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: only root can build it", ErrNoRXE)
@@ -114,7 +114,7 @@ func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) e
 	return os.Rename(built, dir)
 }
 
-// fetchSource downloads the module's source and the packages that are needed to build it.
+// fetchSource downloads the module's source and the packages required to build it.
 func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersion, source string) ([]string, error) {
 	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
 	if err == nil {
@@ -134,9 +134,9 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 	return private.files()
 }
 
-// runInRoot runs a script in a chroot and in its own PID namespace, which is destroyed when the script exits. The
-// scripts in the third-party kernel source run as root in the chroot, but have no access to this machine's processes or
-// mounts. Processes that hang are killed with it. The only device that the scripts need is /dev/null.
+// runInRoot runs a script in a chroot and in its own PID namespace, which is destroyed when the script exits, so that
+// hung processes are killed, too. Scripts in the third-party kernel source run as root in the chroot, but have no
+// access to this machine's processes or mounts. The only device that they need is /dev/null.
 func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	for _, name := range []string{"dev", "proc", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {

@@ -50,7 +50,7 @@ func TestCPIO(t *testing.T) {
 	}
 }
 
-// bzImage packs a kernel in the same way as the kernel build does.
+// bzImage packs a kernel in the same way as the kernel's build system.
 func bzImage(t *testing.T, kernel []byte) []byte {
 	t.Helper()
 	encoder, err := zstd.NewWriter(nil)
@@ -91,7 +91,7 @@ func TestUnpackKernel(t *testing.T) {
 	}
 }
 
-// elfModule returns an object file that contains only .modinfo.
+// elfModule returns an object file that contains only a .modinfo section.
 func elfModule(info string) []byte {
 	names := "\x00.modinfo\x00.shstrtab\x00"
 	const headerSize, sectionSize = 64, 64
@@ -193,7 +193,7 @@ func TestPlannedKernel(t *testing.T) {
 	}
 }
 
-// An image's name depends on its components, so that images of different kinds have different names.
+// The name of an image depends on its components, so that different kinds of images have different names.
 func TestImagesOfKinds(t *testing.T) {
 	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
 	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {
@@ -268,7 +268,7 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	}
 }
 
-// A module file is visible in the machine, which loads the module's dependencies first.
+// A module file is made available in the machine, which loads the module's dependencies first.
 func TestModuleFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "own.ko")
 	if err := writeFile(file, elfModule("depends=middle,bottom\x00")); err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the time limit for any operation of a machine. Operations take seconds if the processors are otherwise
+// patience is the time limit for any operation in a machine. Operations take seconds if the processors are otherwise
 // idle.
 const patience = 3 * time.Minute
 
@@ -89,7 +89,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// doomedVariable is the environment variable that makes the test binary act as the caller that the test kills.
+// doomedVariable is the environment variable that makes the test binary act as the caller to be killed by the test.
 const doomedVariable = "VM_TEST_DOOMED"
 
 func TestMain(m *testing.M) {
@@ -105,11 +105,11 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// A machine terminates with the process that started it, even if that process is killed.
+// A machine terminates together with the process that started it, even if that process is killed.
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")
-	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // the caller's files remain there
+	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // the caller leaves its files there
 	caller.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	output, err := caller.StdoutPipe()
 	if err != nil {
@@ -137,7 +137,7 @@ func TestCallerIsKilled(t *testing.T) {
 	}
 }
 
-// child returns the process that another process has started.
+// child returns the child process of another process.
 func child(t *testing.T, pid int) int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -15,7 +15,7 @@ type mount struct {
 	flags                       uintptr
 }
 
-// mountAll creates mounts in order, because later paths are inside earlier mounts.
+// mountAll creates mounts in order, because later mount points may be inside earlier mounts.
 func mountAll(mounts []mount) error {
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil {
@@ -29,9 +29,8 @@ func mountAll(mounts []mount) error {
 }
 
 // shared mounts a directory from the host. Read-only directories never change, so the machine may cache them. Changes
-// in a writable directory are immediately visible on both sides. QEMU's access mode enforces that a directory is
-// read-only; the mount option only affects the kernel's assumptions. The large msize saves round trips, each of which
-// is an exit to QEMU.
+// in a writable directory are immediately visible on both sides. Read-only access is enforced by QEMU; the mount option
+// affects only what the kernel assumes. The large msize saves round trips, each of which is an exit to QEMU.
 func shared(f Folder) mount {
 	m := mount{source: f.Tag, path: f.Path, kind: "9p",
 		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
@@ -41,10 +40,10 @@ func shared(f Folder) mount {
 	return m
 }
 
-// furnish replaces the initial file system with the real root: the unpacked packages below a memory file system. It
-// first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the packages and the memory file
-// system as one root, and finally switches to this root, moving /dev and /proc. The mounts can only use files that are
-// in the initial file system or are created here, because no other files exist yet.
+// furnish replaces the initial file system with the real root: an overlay of an in-memory file system on the unpacked
+// packages. It first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the overlay, and
+// finally switches to this root, to which it also moves /dev and /proc. The mounts can use only files that are in the
+// initial file system or are created here, because no other files exist yet.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{
@@ -93,7 +92,7 @@ func furnish() error {
 	})
 }
 
-// enter does the same as switch_root: the initial file system cannot be unmounted, so the new root is mounted over it.
+// enter does what switch_root does: the initial file system cannot be unmounted, so the new root is mounted over it.
 // pivot_root cannot be used, because the kernel runs vminit from its rootfs, which pivot_root does not support
 // (pivot_root(2)).
 func enter(root string) error {
@@ -109,7 +108,7 @@ func enter(root string) error {
 	return os.Chdir("/")
 }
 
-// loadEarlyModules loads the modules for the root file system. Their names begin with numbers that reflect the
+// loadEarlyModules loads the modules that are required to mount the root file system. The files have numbered names in
 // dependency order, because modprobe is not available yet.
 func loadEarlyModules() error {
 	modules, err := os.ReadDir(EarlyModules)
@@ -138,7 +137,7 @@ func loadModule(path string) error {
 	return nil
 }
 
-// smallFiles writes the files that programs expect in /etc.
+// smallFiles writes the files in /etc that programs expect.
 func smallFiles() error {
 	for path, text := range map[string]string{
 		"/etc/hostname":   "vm\n",

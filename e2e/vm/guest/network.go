@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// makeVFs creates virtual functions on every physical function. The driver creates them only if the link of the
-// physical function is up. All virtual functions of a physical function are created at the same time, because the
-// kernel only allows their number to be changed from 0, which is the number after a boot.
+// makeVFs creates virtual functions on every physical function. The physical function's driver creates them only if its
+// link is up. All virtual functions on a physical function are created at the same time, because the kernel allows
+// their number to be changed only from 0, its value after a boot.
 func makeVFs(count int) error {
 	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
 	if err != nil {
@@ -20,7 +20,7 @@ func makeVFs(count int) error {
 	for _, file := range functions {
 		links, err := os.ReadDir(filepath.Join(filepath.Dir(file), "net"))
 		if err != nil {
-			continue // it does not belong to a NIC
+			continue // not a NIC
 		}
 		for _, link := range links {
 			if err := setUp(link.Name()); err != nil {
@@ -34,7 +34,7 @@ func makeVFs(count int) error {
 	return nil
 }
 
-// nameUplink renames the link with the address UplinkMAC. It compares addresses because the order of links is
+// nameUplink renames the link with the MAC address UplinkMAC. It compares addresses because the order of links is
 // undefined.
 func nameUplink(name string) error {
 	links, err := netlink.LinkList()

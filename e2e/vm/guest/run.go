@@ -16,9 +16,9 @@ import (
 
 const controlDir = "/run/vm"
 
-// Run is the main function of the machine. It returns only if the machine could not be switched off. If this process
-// panics, the kernel also panics and reboots immediately, which terminates QEMU. In this case, only the console remains
-// as evidence. The sync writes all files to the host.
+// Run is the main function of the machine's init process. It returns only if the machine could not be switched off. If
+// this process panics, the kernel also panics and reboots immediately, which terminates QEMU. In this case, the console
+// output is the only information about the cause. The sync call writes all files to the host.
 func Run() error {
 	err := live()
 	if err != nil {
@@ -28,8 +28,8 @@ func Run() error {
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 }
 
-// live prepares the machine, executes the order, and writes the outcome. The outcome contains an error from the order.
-// An error that live itself returns can only be reported on the console.
+// live prepares the machine, executes the order, and writes the outcome. Errors from the order are part of the outcome,
+// whereas errors returned by live itself can be reported only on the console.
 func live() error {
 	if err := furnish(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func live() error {
 	return os.WriteFile(filepath.Join(controlDir, OutcomeFile), data, 0o644)
 }
 
-// obey reads the order and runs its command. It measures the boot and the command by the uptime instead of the host's
-// clock, because the host's clock advances while an emulated processor waits.
+// obey reads the order and runs its command. It measures the durations of the boot and the command with the uptime
+// instead of the host's clock, because the host's clock advances even while an emulated processor is not running.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -79,8 +79,8 @@ func obey(outcome *Outcome) error {
 	return err
 }
 
-// prepare creates the command's environment. Directories come before modules, because they may contain modules. Modules
-// come before links, because drivers create links.
+// prepare sets up the machine for the command. Directories are mounted before modules are loaded, because they may
+// contain modules. Modules are loaded before links are configured, because drivers create the links.
 func prepare(order *Order) error {
 	if err := smallFiles(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func prepare(order *Order) error {
 }
 
 // run runs the command and returns its exit status. Since this is the init process, it also becomes the parent of
-// orphaned processes. run waits only for the command, because the remaining processes terminate with the machine. If a
+// orphaned processes. run waits only for the command, because all other processes terminate with the machine. If a
 // signal terminates the command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
@@ -165,8 +165,9 @@ func run(order *Order) (int, error) {
 	}
 }
 
-// openTerminal opens the serial line: as a terminal with a window, or as a plain byte stream. Without a window, the
-// line must transmit the command's output unchanged: OPOST would insert a carriage return before each newline.
+// openTerminal opens the serial line: as a terminal if there is a window, and as a plain byte stream otherwise. Without
+// a window, the line must transmit the command's output unchanged, whereas OPOST would insert a carriage return before
+// each newline.
 func openTerminal(window *Window) (*os.File, error) {
 	file, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -192,8 +193,8 @@ func openTerminal(window *Window) (*os.File, error) {
 	return file, nil
 }
 
-// drain waits until all output has left the machine. It opens the terminal again, because the kernel disconnects all
-// open descriptors when a shell that controls the terminal exits. With a nonzero argument, TCSBRK waits and does not
+// drain waits until all output has left the machine. It reopens the terminal, because the kernel disconnects all open
+// descriptors when a shell exits whose controlling terminal it is. With a nonzero argument, TCSBRK waits and does not
 // send a break (ioctl_tty(2), tcdrain(3)).
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
