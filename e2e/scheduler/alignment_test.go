@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// gpuDriver is another driver, which is unrelated to networks.
+// gpuDriver is another driver, which is not related to networking.
 const gpuDriver = "gpu.example.com"
 
-// roots contains the PCI root complexes of a machine, with the number of GPUs and NICs below each of them. Only the
-// first and the third root can satisfy a claim for a GPU and two NICs; the third can satisfy two such claims.
+// roots contains a machine's PCI root complexes, with the number of GPUs and NICs below each of them. Only the first
+// and third root can satisfy a claim for a GPU and two NICs; the third root can satisfy two such claims.
 var roots = []struct {
 	name       string
 	gpus, nics int
@@ -27,8 +27,9 @@ var roots = []struct {
 	{"pci0000:10", 1, 2}, {"pci0000:40", 2, 1}, {"pci0000:80", 2, 4}, {"pci0000:c0", 0, 2},
 }
 
-// A claim for a GPU from another driver and two NICs gets devices below one PCI root, as GPUDirect requires, as long as
-// one root has enough of them. After that, the scheduler rejects such a claim even though GPUs and NICs are left.
+// A claim for two NICs and another driver's GPU is allocated devices below a single PCI root, as GPUDirect requires, as
+// long as a root has enough of them. After that, the scheduler rejects such claims even though GPUs and NICs are still
+// available.
 func TestGPUsAndCardsBelowOneRoot(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		h, below := discoverytest.NewHost(), map[string]string{}
@@ -92,7 +93,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 	})
 }
 
-// publishGPUs publishes the other driver's devices for the node until the end of the test.
+// publishGPUs publishes the other driver's devices for the node, and deletes them at the end of the test.
 func (n node) publishGPUs(t *testing.T, gpus []resourceapi.Device) {
 	t.Helper()
 	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.name, metav1.GetOptions{})

@@ -17,8 +17,8 @@ const (
 	functions = 8      // per NIC
 )
 
-// asks contains the bandwidths that consecutive claims request from one NIC, in several orders. 0 means that the claim
-// does not request any bandwidth and gets the smallest tier.
+// asks lists sequences of bandwidths that consecutive claims request from one NIC. 0 means that the claim does not
+// request any bandwidth and is allocated the smallest tier.
 var asks = [][]int64{
 	{50000, 25000, 25000, 10000, 10000, 10000, 0},
 	{0, 10000, 10000, 10000, 25000, 25000, 50000},
@@ -30,11 +30,11 @@ var asks = [][]int64{
 	{7000, 10001, 26000, 50001, 25000},
 }
 
-// tiers contains the bandwidths in the policy, in Mbit/s.
+// tiers lists the bandwidth tiers in the policy, in Mbit/s.
 var tiers = []int64{10000, 25000, 50000}
 
-// Claims for bandwidth get the smallest sufficient tier. Together, they never exceed the link's bandwidth, and a claim
-// is rejected only if it would exceed this bandwidth.
+// A claim for bandwidth is allocated the smallest sufficient tier. The total never exceeds the link's bandwidth, and a
+// claim is rejected only if the total would otherwise exceed it.
 func TestBandwidth(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)),
@@ -59,7 +59,8 @@ exposure:
 	})
 }
 
-// request creates claims for bandwidth on a NIC. It creates each claim after the decision about the previous one.
+// request creates claims for bandwidth on a NIC, one at a time: it waits for the scheduler's decision on each claim
+// before it creates the next.
 func (n node) request(ctx context.Context, nic string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
@@ -103,14 +104,14 @@ func smallest(amount int64) int64 {
 	return 0
 }
 
-// bandwidthOf returns the bandwidth of a device in Mbit/s.
+// bandwidthOf returns a device's bandwidth in Mbit/s.
 func bandwidthOf(device resourceapi.Device) int64 {
 	value := device.Capacity[v1alpha1.AttributeDomain+"/bandwidth"].Value
 	return value.Value()
 }
 
 // A claim can select a device by the requested capacity alone. It consumes the requested amount, or the default if it
-// requests no amount.
+// does not request an amount.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{
@@ -133,8 +134,8 @@ exposure:
 		for i, test := range []struct {
 			title    string
 			request  request
-			device   string // a part of the name; empty if the claim is rejected
-			consumed string // amount of a shared device's capacity
+			device   string // part of the name; empty if the claim is rejected
+			consumed string // consumed capacity of a shared device
 		}{
 			{"two of the NIC's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},
 				"-macvlan", "2"},

@@ -1,6 +1,7 @@
-// Package scheduler tests how kube-scheduler handles the published devices, with real control planes of several
-// versions. There are no machines: the driver publishes recorded machines as nodes without a kubelet.
+// Package scheduler tests how kube-scheduler handles the published devices, using real control planes in several
+// Kubernetes versions. There are no machines: from recordings of machines, the driver publishes devices for Node
+// objects without a kubelet.
 //
-// The rule of this package: the policies in a test and the published design, never the published slices, determine
-// which devices may be used concurrently.
+// The rule of this package: tests derive which devices may be used concurrently from their policies and the published
+// design, never from the published slices.
 package scheduler

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The driver publishes the encoding that the other tests request. Without this test, an API server could drop unknown
-// fields, and the driver could fall back to another encoding unnoticed.
+// The driver publishes devices in the encoding that the other tests request. Without this test, the API server could
+// drop unknown fields, or the driver could fall back to another encoding, without being noticed.
 func TestEncodings(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		m := exclusionMachines()[0]

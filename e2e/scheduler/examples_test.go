@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// For the machines in the published design's examples, the objects in the API server match the golden files, regardless
-// of the version and its feature gates.
+// For the machines in the examples in the published design, the objects in the API server match the golden files,
+// regardless of the Kubernetes version and its feature gates.
 func TestExamples(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		machines := discoverytest.Examples()
@@ -59,7 +59,7 @@ func checkExample(t *testing.T, p *plane, name string, machine *discoverytest.Ho
 	}
 }
 
-// checkReferenceNode checks the counts that the design specifies for its reference node.
+// checkReferenceNode checks that the counts match those specified by the design for its reference node.
 func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposurePolicy) {
 	t.Helper()
 	published, err := n.published()
@@ -85,7 +85,7 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 	}
 }
 
-// golden returns the policies in an example and the slices that are published for them.
+// golden returns an example's policies and the slices published under them.
 func golden(
 	t *testing.T, name string,
 ) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {
@@ -114,8 +114,8 @@ func parse[T any](t *testing.T, text string) T {
 	return value
 }
 
-// specs returns the specs of slices as sorted YAML, all with the first generation. The order does not depend on
-// generated names. The node name is replaced with the name in the golden files.
+// specs returns the specs of slices as sorted YAML, independent of pool generations and generated names. The node name
+// in the golden files is replaced with the node's actual name.
 func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 	t.Helper()
 	texts := make(map[string]bool, len(all))
@@ -124,7 +124,7 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		spec.Pool.Generation = 1
 		spec.Pool.Name = strings.Replace(spec.Pool.Name, "worker-1/", n.name+"/", 1)
 		spec.NodeName = &n.name
-		for _, device := range spec.Devices { // policy names have the node's name as a prefix: see owned
+		for _, device := range spec.Devices { // policy names are prefixed with the node's name: see owned
 			const exposurePolicy = "dra.networking/exposurePolicy"
 			if by := device.Attributes[exposurePolicy].StringValue; by != nil {
 				name := strings.TrimPrefix(*by, n.name+"-")

@@ -11,8 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestExclusion tries every use of a NIC together with every other use, and with every pair of uses that are possible
-// concurrently.
+// TestExclusion tries every use of a NIC in combination with every other use, and with every pair of uses that are
+// possible at the same time.
 func TestExclusion(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		var results []*matrix
@@ -58,7 +58,7 @@ func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *
 	return refusals.expect(ctx, n, pod)
 }
 
-// tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it after the pods that
+// tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it once the pods that
 // exclude it have been deleted.
 func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refusals) (bool, error) {
 	var pods []string
@@ -91,7 +91,7 @@ func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refus
 	return false, n.got(ctx, pods[last], nic, s[last])
 }
 
-// got waits until a pod is scheduled, and checks that it got devices from the NIC for the given uses.
+// got waits until a pod is scheduled, and checks that it was allocated devices on the NIC for the given uses.
 func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	devices, err := n.allocated(ctx, pod)
 	if err != nil {
@@ -110,13 +110,14 @@ func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	return nil
 }
 
-// refusals contains pods that must stay rejected.
+// refusals is the set of pods that must stay rejected.
 type refusals struct {
 	mu   sync.Mutex
 	pods map[string]bool
 }
 
-// expect waits for the decision about a pod that should be rejected, and reports whether it was scheduled.
+// expect waits for the scheduler's decision on a pod that should be rejected, and reports whether the pod was
+// scheduled.
 func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error) {
 	if used, err := n.decided(ctx, pod); used || err != nil {
 		return used, err
@@ -130,14 +131,15 @@ func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error)
 	return false, nil
 }
 
-// forget removes a pod that may now be scheduled.
+// forget removes a pod that is now allowed to be scheduled.
 func (r *refusals) forget(pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, pod)
 }
 
-// stand checks that no rejected pod was scheduled later, because the first decision could have been premature.
+// stand checks that no rejected pod was scheduled later, because the scheduler's first decision could have been
+// premature.
 func (r *refusals) stand(n node) error {
 	var wrong []error
 	for pod := range r.pods {

@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Virtual functions that are created and removed while the driver is running are published and withdrawn.
+// Virtual functions that are created while the driver is running are published, and those that are removed are
+// withdrawn.
 func TestFunctionsComeAndGo(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -25,7 +26,7 @@ func TestFunctionsComeAndGo(t *testing.T) {
 			become(t, recording, count)
 			want := map[string]int64{"nic0-passthrough": 0}
 			for i := range count {
-				want[fmt.Sprintf("nic0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
+				want[fmt.Sprintf("nic0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share, rounded down to a step
 			}
 			err := n.until(t.Context(), fmt.Sprintf("a NIC with %d virtual functions is published", count),
 				func() error {
@@ -49,9 +50,9 @@ func TestFunctionsComeAndGo(t *testing.T) {
 	})
 }
 
-// A NIC that becomes available as a whole while one of its virtual functions is in use cannot be allocated until the
-// function is free. This applies even if the virtual function was published without counters when it was allocated,
-// because nothing excluded the function at that time.
+// If a NIC is offered as a whole while one of its virtual functions is in use, the NIC cannot be allocated until the
+// function is free. This applies even if the function was published without counters when it was allocated, because at
+// that time, there was nothing to exclude.
 func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -92,7 +93,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		second := asks("second", "host-device", nicName(0))
 		waits(second)
 		waits(asks("other", "sriov", nicName(1)))
-		if v, err := n.verdict(first); v == scheduled { // the pod may have been rejected before the NIC was cached
+		if v, err := n.verdict(first); v == scheduled { // it may have been rejected before the NIC was cached
 			t.Fatalf("pod %s got a NIC while one of its virtual functions was in use: %v", first, err)
 		}
 		for _, pod := range []string{second, function} {
@@ -114,7 +115,7 @@ func become(t *testing.T, recording string, count int) {
 	point(t, recording, m)
 }
 
-// point atomically points the link recording to a machine.
+// point atomically repoints the symlink "recording" at a machine.
 func point(t *testing.T, recording string, m *discoverytest.Host) {
 	t.Helper()
 	next := recording + ".next"

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// record writes a recording of a machine in netdra's format.
+// record writes a recording of a machine in netdra's format, and returns its path.
 func record(t *testing.T, machine *discoverytest.Host) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -17,7 +17,7 @@ func record(t *testing.T, machine *discoverytest.Host) string {
 	return dir
 }
 
-// machine returns a machine with 100 Gbit/s NICs, each with the given number of virtual functions. If this number is 0,
+// machine returns a machine with 100 Gbit/s NICs, each with the given number of virtual functions. If functions is 0,
 // the NICs do not support virtual functions.
 func machine(count, functions int) *discoverytest.Host {
 	h := discoverytest.NewHost()

@@ -19,22 +19,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Driver flags.
+// Driver flags for encodings.
 const (
 	// listAttributes publishes a device's CNI plugins as one list instead of a boolean for each plugin.
 	listAttributes = "--list-attributes"
-	// compatibilityGroups separates the uses of a device with compatibility groups instead of counters.
+	// compatibilityGroups makes uses of a device mutually exclusive with compatibility groups instead of counters.
 	compatibilityGroups = "--compatibility-groups"
 )
 
 var older = flag.Bool("older", false, "also test the oldest supported Kubernetes, which is compiled first")
 
-// version is a version of the control plane. Every test runs on each version.
+// version is a Kubernetes version for the control plane. Every test runs with each version.
 type version struct {
 	name       string // for subtests; also part of the cluster's name
 	kubernetes string // see lab.Options
 	gates      map[string]bool
-	// encodings contains the driver flags that the feature gates permit.
+	// encodings lists the driver flags that the version's feature gates allow.
 	encodings []string
 }
 
@@ -48,7 +48,8 @@ var versions = []version{
 	{name: "1.36", kubernetes: "1.36"},
 }
 
-// running contains the control planes by version name. The first test that needs a control plane starts it.
+// running contains the running control planes, keyed by version name. The first test that needs a control plane starts
+// it.
 var running struct {
 	sync.Mutex
 	planes map[string]*plane
@@ -68,7 +69,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEvery runs a test on each version.
+// onEvery runs a test with each version.
 func onEvery(t *testing.T, test func(*testing.T, *plane)) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -105,8 +106,8 @@ func planeOf(v version) (*plane, error) {
 	return p, err
 }
 
-// startPlane starts a control plane with the project's definitions and classes. If it fails, the control plane's
-// processes terminate with this process.
+// startPlane starts a control plane, and installs the project's custom resource definitions and classes. On failure,
+// the control plane keeps running until this process exits.
 func startPlane(v version) (*plane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build without a cache
 	defer cancel()

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// matrix records the allocations that the scheduler allowed on a machine.
+// matrix records which combinations of uses the scheduler allowed on a machine.
 type matrix struct {
 	nics
 	rows []series
 	mu   sync.Mutex
-	seen map[string]bool // whether the last use was allowed, by the key of a row and an arrival
+	seen map[string]bool // whether the last use was allowed, by row key and arrival
 }
 
 func key(s series, arrival string) string { return s.names() + " " + arrival }
@@ -30,8 +30,8 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a separate NIC. Each way has its own node, because scheduling a pod
-// takes longer if the node has more pools.
+// fill tries every series with every arrival, each on a separate NIC. Each arrival has its own node, because scheduling
+// a pod takes longer if the node has more pools.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
 	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))
@@ -47,10 +47,10 @@ func (m *matrix) fill(t *testing.T, p *plane) {
 	})
 }
 
-// atOnce is the number of series that are tried concurrently on a node.
+// atOnce is the number of series to try concurrently on a node.
 const atOnce = 8
 
-// fillBy tries every series in one way.
+// fillBy tries every series with one arrival.
 func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 	t.Helper()
 	var group errgroup.Group
@@ -95,7 +95,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 	}
 }
 
-// String returns a table with a row for each combination in use, and a column for each additional use.
+// String returns a table with one row for each combination of existing uses, and one column for each additional use.
 func (m *matrix) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: uses that are possible next to existing ones (%s)\n", m.title, strings.Join(allArrivals(), "/"))
@@ -114,8 +114,8 @@ func (m *matrix) String() string {
 	return out.String()
 }
 
-// cell returns one word if all arrivals have the same result, and otherwise one word for each arrival. Wrong results
-// are marked.
+// cell returns a single word if the result is the same for all arrivals, and otherwise one word for each arrival.
+// Incorrect results are marked.
 func (m *matrix) cell(s series) string {
 	var words []string
 	for _, arrival := range s.arrivals() {

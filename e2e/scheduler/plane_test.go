@@ -28,21 +28,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience is the time limit for every wait in a test. The scheduler retries a rejected pod within ten seconds.
+// patience is the time limit for every wait in a test. The scheduler retries rejected pods within ten seconds.
 const patience = 2 * time.Minute
 
-// plane is a control plane with caches for the objects that tests read.
+// plane is a control plane, together with caches for the objects that tests read.
 type plane struct {
 	*lab.Cluster
 	client  kubernetes.Interface
 	driver  string // the binary
 	version string // the version, for messages
-	// templates is true if pods in tests get their claims from templates. The 1.36 scheduler sometimes misses the
-	// creation of such claims, and then does not retry the pod until minutes later.
+	// templates is true if the claims for pods in tests are created from templates. The scheduler in 1.36 sometimes
+	// misses the creation of such claims, and then retries the pod only minutes later.
 	templates bool
-	// encodings contains the driver flags for which the classes are generated.
+	// encodings lists the driver flags for which classes are generated.
 	encodings []string
-	// derivedAttributes is true if claims may compute device attributes.
+	// derivedAttributes is true if claims can derive device attributes.
 	derivedAttributes bool
 
 	pods   corelisters.PodNamespaceLister
@@ -51,11 +51,11 @@ type plane struct {
 	end    context.CancelFunc // stops the caches
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when a cache has changed
+	changed chan struct{} // closed when a cache changes
 	nodes   int           // number of nodes so far
 }
 
-// watch fills the caches and keeps them up to date until stop is called.
+// watch fills the caches, and keeps them up to date until stop is called.
 func (p *plane) watch(ctx context.Context) error {
 	forever, end := context.WithCancel(context.Background())
 	p.end = end
@@ -92,7 +92,7 @@ func (p *plane) stop(ctx context.Context) error {
 	return p.Down(ctx)
 }
 
-// wake makes all waiting tests check their conditions again.
+// wake makes all waiting tests recheck their conditions.
 func (p *plane) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,19 +100,19 @@ func (p *plane) wake() {
 	p.changed = make(chan struct{})
 }
 
-// change returns a channel that is closed when a cache next changes.
+// change returns a channel that will be closed when a cache next changes.
 func (p *plane) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// until waits until holds returns no error. It checks again whenever a cache has changed.
+// until waits until holds returns nil. It calls holds again whenever a cache has changed.
 func (p *plane) until(ctx context.Context, what string, holds func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("timed out after %s", patience))
 	defer cancel()
 	for {
-		change := p.change() // get it first, since a change after the check would be missed
+		change := p.change() // get the channel first; otherwise, a change after the check would be missed
 		err := holds()
 		if err == nil {
 			return nil
@@ -137,15 +137,15 @@ func (p *plane) apply(ctx context.Context, text string) error {
 	return nil
 }
 
-// node is a Node object with a driver that publishes a recorded machine's devices for it.
+// node is a Node object for which a driver publishes the devices in a recording of a machine.
 type node struct {
 	*plane
 	name string
 }
 
-// publish creates a node for the machine in the directory recording, with policies that apply only to this node. The
-// driver runs with the flags until the end of the test. Pool names contain the node name, so earlier tests cannot
-// affect a node.
+// publish creates a node for the machine recorded in the directory recording, with policies that apply only to this
+// node. The driver runs with the given flags until the end of the test. Since pool names contain the node name, a node
+// is not affected by earlier tests.
 func (p *plane) publish(
 	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
 ) node {
@@ -213,7 +213,8 @@ func (n node) drive(t *testing.T, flags ...string) {
 	})
 }
 
-// pluginFiles returns a directory in which the driver finds the CNI plugins that tests use.
+// pluginFiles returns a directory with an empty file for each CNI plugin that tests use, so that the driver finds the
+// plugins.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -225,7 +226,7 @@ func pluginFiles(t *testing.T) string {
 	return dir
 }
 
-// published returns the node's slices. It returns an error if a pool is incomplete.
+// published returns the slices published for the node. It returns an error if a pool is incomplete.
 func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	all, err := n.slices.List(labels.Everything())
 	if err != nil {
@@ -248,7 +249,7 @@ func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	return mine, nil
 }
 
-// devices returns the node's published devices by name.
+// devices returns the devices published for the node, keyed by name.
 func (n node) devices() (map[string]resourceapi.Device, error) {
 	slices, err := n.published()
 	devices := map[string]resourceapi.Device{}
@@ -260,7 +261,7 @@ func (n node) devices() (map[string]resourceapi.Device, error) {
 	return devices, err
 }
 
-// offers waits until the given number of devices is published.
+// offers waits until the given number of devices is published for the node.
 func (n node) offers(t *testing.T, count int) {
 	t.Helper()
 	err := n.until(t.Context(), fmt.Sprintf("node %s offers %d devices", n.name, count), func() error {

@@ -16,11 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// anyPlugin is the class for all of the driver's devices.
+// anyPlugin is the class that contains all of the driver's devices.
 const anyPlugin = "network"
 
 // classes returns a DeviceClass for each CNI plugin, like those that the controller creates for topologies, and one for
-// all devices. With lists, a device's CNI plugins are in a single attribute.
+// all devices. If lists is true, the classes expect a device's CNI plugins in a single list attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
@@ -51,13 +51,13 @@ spec:
 	return strings.Join(documents, "---\n")
 }
 
-// request is a request for one device of a class.
+// request is a request for one device from a class.
 type request struct {
 	class string
 	// nic is the interface name of the requested NIC, or of the NIC whose virtual function is requested; empty means
 	// any NIC.
 	nic string
-	// capacity is the requested capacity of the device, such as "bandwidth": "10000".
+	// capacity is the capacity requested from the device, such as "bandwidth": "10000".
 	capacity map[string]string
 }
 
@@ -67,7 +67,7 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	for i, r := range requests {
 		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
 		if r.nic != "" {
-			// Only virtual functions have a pfName.
+			// Only virtual functions have the attribute pfName.
 			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
 				`device.attributes["dra.networking"].ifName == %q || `+
 					`device.attributes["dra.networking"].?pfName.orValue("") == %q`, r.nic, r.nic)}}}
@@ -87,8 +87,8 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	return spec
 }
 
-// pod creates a pod that can only run on this node, with a claim for each spec, and returns its name. If templates is
-// set, the claims come from templates.
+// pod creates a pod that can run only on this node, with a claim for each spec, and returns the pod's name. If
+// templates is set, the claims are created from templates.
 func (n node) pod(
 	ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec,
 ) (string, error) {
@@ -112,7 +112,7 @@ func (n node) pod(
 	return name, err
 }
 
-// claim creates a claim, or a template for a claim, and returns the entry for a pod that uses it.
+// claim creates a claim or a claim template, and returns the entry that refers to it in a pod's spec.
 func (n node) claim(
 	ctx context.Context, name string, template bool, spec resourceapi.ResourceClaimSpec,
 ) (corev1.PodResourceClaim, error) {
@@ -135,7 +135,7 @@ func (n node) release(ctx context.Context, pod string) error {
 		metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// verdict is the scheduler's decision about a pod.
+// verdict is the scheduler's decision on a pod.
 type verdict int
 
 const (
@@ -144,8 +144,8 @@ const (
 	refused
 )
 
-// verdict returns the scheduler's current decision about a pod. A pod is rejected only if its claims cannot be
-// allocated: it may also be waiting until its claims are created or a pool is complete.
+// verdict returns the scheduler's current decision on a pod. Only a pod whose claims cannot be allocated is considered
+// rejected: an unscheduled pod may also be waiting until its claims have been created or a pool is complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -165,7 +165,7 @@ func (n node) verdict(name string) (verdict, error) {
 	return undecided, fmt.Errorf("the scheduler has not processed the pod yet")
 }
 
-// decided waits until the scheduler has made a decision about a pod, and reports whether the pod is scheduled.
+// decided waits until the scheduler has made a decision on a pod, and reports whether the pod was scheduled.
 func (n node) decided(ctx context.Context, pod string) (bool, error) {
 	var v verdict
 	err := n.until(ctx, "pod "+pod+" is scheduled or refused", func() (err error) {
@@ -177,7 +177,7 @@ func (n node) decided(ctx context.Context, pod string) (bool, error) {
 	return v == scheduled, err
 }
 
-// allocated waits until a pod is scheduled, and returns its devices in the order of its claims and their requests.
+// allocated waits until a pod is scheduled, and returns its devices, ordered by claim and request.
 func (n node) allocated(
 	ctx context.Context, name string,
 ) (devices []resourceapi.DeviceRequestAllocationResult, err error) {
@@ -191,9 +191,8 @@ func (n node) allocated(
 	return devices, err
 }
 
-// outcome waits until a pod is scheduled or rejected, as expected, and returns its devices. If the pod is expected to
-// be scheduled, outcome ignores earlier rejections, because the scheduler might not have received the node's devices
-// yet.
+// outcome waits until a pod is scheduled or rejected as expected, and returns its devices. If the pod is expected to be
+// scheduled, outcome ignores earlier rejections, because the scheduler might not have received the node's devices yet.
 func (n node) outcome(
 	ctx context.Context, pod string, wanted bool,
 ) ([]resourceapi.DeviceRequestAllocationResult, error) {

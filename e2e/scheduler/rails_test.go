@@ -14,12 +14,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// railAttribute is the NIC attribute that the sample policies set.
+// railAttribute is the NIC attribute set by the sample policies.
 const railAttribute resourceapi.QualifiedName = "example.com/rail"
 
-// TestRails checks that the scheduler allocates NICs close to the GPUs of another driver, on two kinds of machines with
-// eight GPUs and eight NICs. On one kind, GPUs and NICs are paired by the PCI root, and on the other by a table in the
-// policy.
+// TestRails checks that the scheduler allocates NICs that are close to another driver's GPUs, on two kinds of machines
+// with eight GPUs and eight NICs. On one kind, GPUs and NICs are paired by their PCI root; on the other, by a table in
+// the policy.
 func TestRails(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		if err := p.apply(t.Context(), fmt.Sprintf(`
@@ -39,7 +39,8 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 			n := railNode(t, p, "mi300x", "eight-gpus-by-table.yaml", "gpus-with-rails.yaml")
 			n.refused(t, "by-root", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
 			n.aligned(t, "seven", 7, railAttribute, nil)
-			// One GPU and one NIC are left. The GPU has no rail, as if its driver were unable to determine the rail.
+			// One GPU and one NIC are still available. The GPU has no rail attribute, as if its driver were unable to
+			// determine the rail.
 			n.refused(t, "without-rail", pairs(1, railAttribute))
 			if !p.derivedAttributes {
 				return
@@ -54,7 +55,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 	})
 }
 
-// railNode publishes the recording of a machine, with the policy from a sample, and GPUs from a file with
+// railNode publishes the devices in a recording of a machine, under the policy in a sample, and GPUs from a file with
 // ResourceSlices.
 func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	t.Helper()
@@ -70,7 +71,7 @@ func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	return n
 }
 
-// documents returns the documents of one kind in one of the repository's YAML files.
+// documents returns the documents of a given kind in one of the repository's YAML files.
 func documents[T any](t *testing.T, file, kind string) []T {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
@@ -86,8 +87,8 @@ func documents[T any](t *testing.T, file, kind string) []T {
 	return all
 }
 
-// pairs returns a claim for GPUs, each with a NIC that has the same value for an attribute. All NICs must be on
-// distinct rails.
+// pairs returns a claim for GPUs, each paired with a NIC that has the same value for an attribute. All NICs must be on
+// different rails.
 func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceClaimSpec {
 	requests := make([]request, 0, 2*count)
 	for range count {
@@ -106,8 +107,9 @@ func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceC
 	return spec
 }
 
-// aligned checks that a pod gets pairs that match according to the node's published devices. If derived is not nil, it
-// computes the GPUs' attribute in the claim, and the GPUs' published values are not checked.
+// aligned checks that a pod is allocated GPUs and NICs that match according to the devices published for the node. If
+// derived is not nil, it computes the attribute for GPUs in the claim, and the values published for the GPUs are not
+// checked.
 func (n node) aligned(t *testing.T, name string, count int, attribute resourceapi.QualifiedName,
 	derived *resourceapi.DeviceDerivedAttribute) {
 	t.Helper()
@@ -146,7 +148,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	t.Logf("pod %s has %s", pod, names(devices))
 }
 
-// text formats a string or a number so that the two can be distinguished.
+// text formats the value of an attribute, such that strings and numbers can be distinguished.
 func text(a resourceapi.DeviceAttribute) string {
 	switch {
 	case a.StringValue != nil:

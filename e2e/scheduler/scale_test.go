@@ -15,12 +15,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A node has eight NICs with 128 virtual functions each. The driver publishes all of them. It writes slices only once
-// for a flapping link. After a change, it writes only the slices of the changed pool, and then returns the memory to
-// the kernel.
+// On a node with eight NICs with 128 virtual functions each, the driver publishes all of them. If a link flaps, the
+// driver writes slices only once. After a change, it writes only the slices in the changed pool, and then returns the
+// memory to the kernel.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
-		// Limit in KiB. A computation needs 80 MiB, of which 30 MiB remain in use, or 36 MiB after other tests.
+		// The memory limit is in KiB. A computation needs 80 MiB, of which 30 MiB (or 36 MiB after other tests) remain
+		// in use.
 		const nics, functions, most = 8, 128, 50 << 10
 		m := machine(nics, functions)
 		recording := filepath.Join(t.TempDir(), "recording")
@@ -40,7 +41,7 @@ func TestThousandDevices(t *testing.T) {
 		before := n.versions(t)
 		for _, back := range []bool{true, false} {
 			link.OperState, link.Carrier = map[bool]string{true: "up", false: "down"}[back], back
-			other.MTU++ // without this, the test could not detect when the driver has read the carrier
+			other.MTU++ // otherwise, the test could not detect when the driver has read the carrier
 			point(t, recording, m)
 			n.untilDevice(t, nicName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
 				mtu := device.Attributes["dra.networking/mtu"].IntValue
@@ -57,7 +58,7 @@ func TestThousandDevices(t *testing.T) {
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true,
 			func(context.Context) (bool, error) {
 				anonymous, file = n.resident(t)
-				return anonymous <= most, nil // do not count pages of the binary, which belong to the page cache
+				return anonymous <= most, nil // do not count the binary's pages, which are in the page cache
 			})
 		t.Logf("%d devices in %d slices; the driver has %d MiB of anonymous memory and %d MiB of its binary resident",
 			nics*(1+functions), len(before), anonymous>>10, file>>10)
@@ -67,7 +68,7 @@ func TestThousandDevices(t *testing.T) {
 	})
 }
 
-// untilDevice waits until holds returns true for a published device.
+// untilDevice waits until holds returns true for the named device as it is published.
 func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourceapi.Device) bool) {
 	t.Helper()
 	err := n.until(t.Context(), fmt.Sprintf("device %s %s", name, what), func() error {
@@ -82,7 +83,7 @@ func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourcea
 	}
 }
 
-// versions returns the resource versions of the node's slices, by pool and slice name.
+// versions returns the resource versions of the slices published for the node, by pool and slice name.
 func (n node) versions(t *testing.T) map[string]string {
 	t.Helper()
 	slices, err := n.published()
@@ -96,8 +97,8 @@ func (n node) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// resident returns the resident memory of the node's driver, in KiB, from the host's /proc: anonymous memory, and pages
-// of the binary.
+// resident returns the resident memory used by the node's driver, in KiB, according to the host's /proc: anonymous
+// memory, and pages that are mapped from files such as the binary.
 func (n node) resident(t *testing.T) (anonymous, file int) {
 	t.Helper()
 	found, err := process.One(process.Runs("dra-network-driver"), process.HasArgument(func(argument string) bool {

@@ -21,19 +21,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The number of nodes, and the number of random claims for each node. Each node fills up independently.
+// The number of nodes and the number of random claims on each node. Each node fills up independently of the others.
 const (
 	simulatedNodes = 8
 	claimsOfANode  = 26
 	siteAttribute  = "site" // identifies the test node that a device belongs to
-	freedOneIn     = 2      // claims named in one out of this many rejections are released
+	freedOneIn     = 2      // for one in this many rejections, the blocking claims are released
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
-	endedOneIn     = 4 // a pod is deleted before one in this many new pods, so that some claims fit
+	endedOneIn     = 4 // before one in this many new pods, a pod is deleted, so that some claims fit
 )
 
-// simulation counts the results of a test.
+// simulation counts the results in a test.
 type simulation struct {
 	mu                      sync.Mutex
 	fitted, refused, proven int
@@ -46,7 +46,8 @@ func (s *simulation) add(count *int) {
 }
 
 // TestSimulateAgreesWithTheScheduler passes random claims to `netdra simulate` and then to the scheduler. It releases
-// the claims that are reported as obstacles. After that, the scheduler must accept the pod that it rejected before.
+// the claims that are reported to be blocking a claim. After that, the scheduler must accept the pod that it previously
+// rejected.
 func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a Kubernetes control plane in private namespaces")
@@ -141,7 +142,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 	}
 }
 
-// ended deletes a pod and waits until its claim is released.
+// ended deletes a pod and waits until its claim has been released.
 func (n node) ended(ctx context.Context, pod string) error {
 	if err := n.release(ctx, pod); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (s said) inTheWay(node string) []string {
 	return names
 }
 
-// simulate runs netdra for a claim that does not exist yet, as a user does.
+// simulate runs netdra for a claim that does not exist yet, as a user would.
 func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, error) {
 	t.Helper()
 	text, err := yaml.Marshal(resourceapi.ResourceClaim{
@@ -208,7 +209,7 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	return all[0], nil
 }
 
-// randomClaim returns a claim with one or two requests for devices of a site.
+// randomClaim returns a claim with one or two requests for devices on a site's node.
 func randomClaim(random *rand.Rand, site string) resourceapi.ResourceClaimSpec {
 	var spec resourceapi.ResourceClaimSpec
 	here := fmt.Sprintf(`device.attributes["dra.networking"].?%s.orValue("") == %q`, siteAttribute, site)

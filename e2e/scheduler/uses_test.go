@@ -11,18 +11,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// use is one way to use a NIC, as offered by a policy.
+// use is a way of using a NIC that a policy offers.
 type use struct {
-	name   string // also the suffix of the device's name
+	name   string // also the suffix of the device name
 	plugin string // the CNI plugin, and the class for it
-	// function is true if the use needs a virtual function of the NIC. Each claim gets exclusive use of a different
-	// function.
+	// function is true if the use requires a virtual function on the NIC. Each claim is allocated a different function
+	// for its exclusive use.
 	function bool
-	// exclusive is true if the NIC cannot have other uses at the same time.
+	// exclusive is true if no other use of the NIC is possible at the same time.
 	exclusive bool
-	// capacity is the capacity that is divided among the users of a shared NIC.
+	// capacity is the name of the capacity that is shared by the users of a NIC.
 	capacity string
-	// group is the exclusion group: the NIC cannot have other uses in the group at the same time.
+	// group is the exclusion group: no other use in the same group is possible at the same time.
 	group string
 }
 
@@ -45,7 +45,7 @@ exposure: {deviceNameSuffix: -%s, %s}
 `, types, u.name, exposure))
 }
 
-// exposurePolicy returns a policy with the spec in YAML.
+// exposurePolicy returns a policy with the given spec, which is YAML.
 func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	return v1alpha1.DeviceExposurePolicy{
@@ -59,17 +59,17 @@ func together(a, b use) bool {
 	case a.function && b.function:
 		return true // there are enough virtual functions
 	case a.exclusive || b.exclusive:
-		return false // a claim for the NIC includes its virtual functions
+		return false // a claim for the NIC also covers its virtual functions
 	case a.function || b.function || a == b:
 		return true
 	}
 	return a.group == "" || a.group != b.group
 }
 
-// nics is a machine whose NICs are all offered in the same ways.
+// nics is a machine whose NICs are all offered for the same uses.
 type nics struct {
 	name, title string
-	functions   int // per NIC; a NIC without functions is not a physical function
+	functions   int // per NIC; a NIC without virtual functions is not a physical function
 	uses        []use
 	// hidden is true if a policy hides the NICs themselves.
 	hidden bool
@@ -118,7 +118,7 @@ func exclusionMachines() []nics {
 	}
 }
 
-// series contains successive uses of one NIC. All uses except the last are possible concurrently.
+// series is a sequence of uses of one NIC. All uses except the last are possible at the same time.
 type series []use
 
 func (s series) names() string {
@@ -129,7 +129,7 @@ func (s series) names() string {
 	return strings.Join(names, ", ")
 }
 
-// arrivals returns the ways in which to try the series. For long series, package slices tests the remaining ways.
+// arrivals returns the arrivals with which to try the series. For long series, package slices tests the other arrivals.
 func (s series) arrivals() []string {
 	if len(s) > 2 {
 		return allArrivals()[:1]
@@ -137,7 +137,7 @@ func (s series) arrivals() []string {
 	return allArrivals()
 }
 
-// fits reports whether the last use is possible in addition to all other uses.
+// fits reports whether the last use is possible in addition to all previous uses.
 func (s series) fits() bool {
 	last := s[len(s)-1]
 	return !slices.ContainsFunc(s[:len(s)-1], func(u use) bool { return !together(u, last) })
@@ -160,6 +160,6 @@ func (c nics) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals returns the ways in which a series can reach the scheduler: as one pod for each use, as one pod with a
-// claim for each use, or as one claim.
+// allArrivals returns the ways in which a series can reach the scheduler: as one pod per use, as one pod with one claim
+// per use, or as a single claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }
