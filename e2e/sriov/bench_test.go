@@ -20,14 +20,14 @@ const (
 	pf1 = "0000:81:00.0"
 )
 
-// pluginState is the directory in which the sriov plugin keeps its records.
+// pluginState is the directory in which the sriov plugin stores its records.
 const pluginState = "/var/lib/cni/sriov"
 
 // patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = time.Minute
 
 // TestMain runs this binary as one of three programs: the tests, a driver that the tests kill, or a CNI plugin that
-// dies with the driver.
+// dies together with the driver.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "":
@@ -38,14 +38,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench is the machine with a test's virtual functions.
+// bench is the machine, with the virtual functions for a test.
 type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench creates virtual functions on both physical functions, and removes them at the end of the test.
+// newBench creates the given number of virtual functions on each physical function, and removes them at the end of the
+// test.
 func newBench(t *testing.T, vfs int) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make sriov-test")}
@@ -64,7 +65,7 @@ func newBench(t *testing.T, vfs int) *bench {
 	return b
 }
 
-// info returns a virtual function's settings as reported by the physical function.
+// info returns a virtual function's settings as reported by its physical function.
 func (b *bench) info(pf string, index int) netlink.VfInfo {
 	b.Helper()
 	vfs := b.LinkOf(pf).Attrs().Vfs
@@ -75,7 +76,7 @@ func (b *bench) info(pf string, index int) netlink.VfInfo {
 	return vfs[position]
 }
 
-// settings describes a virtual function as reported by its physical function.
+// settings formats a virtual function's settings as reported by its physical function.
 func (b *bench) settings(pf string, index int) string {
 	b.Helper()
 	vf := b.info(pf, index)

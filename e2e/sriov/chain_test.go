@@ -13,7 +13,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// oneStep returns the steps for one device with an address.
+// oneStep returns the steps of a topology with one device and an address.
 func oneStep(cniType, settings string, host int) string {
 	return fmt.Sprintf(
 		`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType,
@@ -34,7 +34,7 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 	b.expect(before)
 }
 
-// The settings that the sriov plugin applies through the physical functions affect traffic, and are reset at the end.
+// The settings that the sriov plugin applies through the physical functions affect traffic, and are reset afterwards.
 func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	b := newBench(t, 3)
 	d := newDriver(b)
@@ -65,7 +65,7 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	t.Logf("within a VLAN: %s", a.Reaches(same, "10.9.0.2"))
 	a.Isolated(other, "10.9.0.3")
 	a.Isolated(none, "10.9.0.4")
-	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to check that it was the VLAN that isolated them
+	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // checks that the VLAN was what isolated them
 	a.Reaches(other, "10.9.0.3")
 	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 200))
 	for _, p := range []*pod{a, same, other, none} {
@@ -118,8 +118,8 @@ const bondOfTwo = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// This is the published design's main case: one virtual function from each of two NICs, bonded, with VLANs on top.
-// Traffic continues when one NIC loses its link.
+// This is the main use case in the published design: one virtual function on each of two NICs, bonded, with VLANs on
+// top. Traffic continues when one NIC loses its link.
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -159,7 +159,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b.empty()
 }
 
-// The bond and its VLANs disappear with the namespace. The members remain, with the bond's address.
+// The bond and its VLANs disappear together with the namespace. The members remain, still with the bond's address.
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -186,8 +186,8 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b.expect(before)
 }
 
-// Virtual functions of one NIC share the channel between their drivers and the NIC. Many concurrent attachments must
-// work.
+// Virtual functions on one NIC share the channel between their drivers and the NIC. Many concurrent attachments must
+// nevertheless work.
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t, 4)
 	d := newDriver(b)
@@ -232,7 +232,7 @@ func active(p *pod) (name string) {
 	return name
 }
 
-// soil changes every property of a function that a malicious tenant or a careless administrator could change.
+// soil changes every property of a virtual function that a malicious tenant or a careless administrator could change.
 func (b *bench) soil(p *pod, pf string, index int) {
 	b.Helper()
 	link := b.LinkOf(pf)
@@ -253,7 +253,7 @@ func (b *bench) soil(p *pod, pf string, index int) {
 	)
 }
 
-// Regardless of how a function was changed, and even if its plugin's DEL has no effect, the next tenant gets the
+// Regardless of how a function was changed, and even if the plugin's DEL has no effect, the next tenant gets the
 // function in its initial state.
 func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	for _, cniType := range []string{"host-device", "sriov"} {
@@ -276,9 +276,9 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	}
 }
 
-// A tenant cannot prevent the next tenant from changing the function's address. The igb driver rejects an address
-// change by functions whose address was set through the physical function. The sriov plugin sets the address on every
-// DEL, and an earlier user may have set it before the first allocation.
+// A tenant cannot prevent the next tenant from changing the function's address. The igb driver rejects a change to the
+// address of a virtual function whose address was set through the physical function. The sriov plugin does that on
+// every DEL, and an earlier user may have done it before the first allocation.
 func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		cniType string
@@ -344,7 +344,7 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 			before := b.functionState()
 			for i := range 2 {
 				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
-				for range 3 { // the plugin cannot restore the address while the function has another one
+				for range 3 { // the plugin cannot restore the address while the function has a different one
 					if err := p.Del(); err != nil {
 						t.Logf("DEL: %v", err)
 					}
@@ -357,9 +357,9 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	}
 }
 
-// A virtual function that has no link because it is bound to a userspace driver is rejected by a step that does not
-// declare a driver. A step that declares a driver leaves the function bound. The plugin's DEL fails while the pod
-// exists, but resets all of the plugin's settings.
+// If a virtual function has no link because it is bound to a userspace driver, a step that does not declare a driver
+// rejects it, whereas a step that declares a driver leaves it bound. The plugin's DEL fails while the pod exists, but
+// resets all settings that the plugin applied.
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)

@@ -18,16 +18,16 @@ import (
 )
 
 // clusterPatience is the time limit for operations that involve the kubelet and containerd. On the emulated machine, a
-// pod takes ten seconds to start and has to wait for other pods.
+// pod takes ten seconds to start, and must wait for other pods.
 const clusterPatience = 5 * time.Minute
 
-// cluster is the machine as a Kubernetes node with the driver. Tests use it one after the other.
+// cluster represents the machine as a Kubernetes node with the driver. Tests use it one after the other.
 type cluster struct {
 	*bench
 	*kubenode.Node
-	// before is the required state of the virtual functions at the end of a part.
+	// before is the state in which the virtual functions must be at the end of each part.
 	before []string
-	// annotations contains the annotations for created pods, in YAML.
+	// annotations are the annotations for pods to be created, in YAML.
 	annotations string
 }
 
@@ -40,8 +40,8 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	return c
 }
 
-// part runs a subtest in its own namespace. At the end, it checks that nothing from the subtest remains, and that every
-// virtual function is on the host in its initial state and published.
+// part runs a subtest in its own namespace. Afterwards, it checks that the subtest has left nothing behind, and that
+// every virtual function is on the host, in its initial state, and published.
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 	})
 }
 
-// different returns an error that describes how the state of the virtual functions differs from the earlier state.
+// different returns an error that describes how the state of the virtual functions differs from an earlier state.
 func (c *cluster) different(before []string) error {
 	if now := c.functionState(); !slices.Equal(before, now) {
 		return fmt.Errorf("before\n%s\nnow\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
@@ -84,7 +84,7 @@ func (c *cluster) different(before []string) error {
 	return nil
 }
 
-// devices returns the devices that were allocated to a pod, in the order of its requests.
+// devices returns the devices allocated to a pod, in order of its requests.
 func (c *cluster) devices(pod string) []string {
 	c.Helper()
 	claims, err := c.Client.ResourceV1().ResourceClaims(c.Namespace).List(context.Background(), metav1.ListOptions{})
@@ -102,7 +102,7 @@ func (c *cluster) devices(pod string) []string {
 	return names
 }
 
-// attached waits until the status of a pod's claim reports that all of the devices are attached.
+// attached waits until the status of a pod's claim reports that all devices are attached.
 func (c *cluster) attached(pod string) {
 	c.Helper()
 	c.Until("status of the claim of pod "+pod, func(ctx context.Context) error {
@@ -128,7 +128,7 @@ func (c *cluster) attached(pod string) {
 	})
 }
 
-// index returns the number of the virtual function that was allocated to a pod for a request.
+// index returns the number of the virtual function allocated to a pod for the given request.
 func (c *cluster) index(pod string, request int) int {
 	c.Helper()
 	devices := c.devices(pod)
@@ -138,7 +138,7 @@ func (c *cluster) index(pod string, request int) int {
 	return c.functionIndex(devices[request])
 }
 
-// functionIndex returns the number of the virtual function that is published under the given name.
+// functionIndex returns the number of the virtual function published under the given name.
 func (c *cluster) functionIndex(device string) int {
 	c.Helper()
 	index := -1
@@ -147,7 +147,7 @@ func (c *cluster) functionIndex(device string) int {
 	return index
 }
 
-// slices returns the published slices of the node.
+// slices returns the slices published for the node.
 func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, erro
 	return list.Items, nil
 }
 
-// inside returns a pod's network namespace, which it finds through a process in the pod's container.
+// inside returns a pod's network namespace, which it looks up through a process in the pod's container.
 func (c *cluster) inside(name string) *pod {
 	c.Helper()
 	return c.PodAt(filepath.Join(c.process(name), "ns/net"))

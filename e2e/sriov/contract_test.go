@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// call runs the sriov plugin as a container runtime does.
+// call runs the sriov plugin in the same way as a container runtime.
 func (b *bench) call(command, container, namespace, config string) error {
 	b.Helper()
 	path, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
@@ -32,8 +32,8 @@ func sriovConfig(address, more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test", "type": "sriov", "deviceID": %q%s}`, address, more)
 }
 
-// The driver works around the following properties of the sriov plugin. Both the test double and the real plugin do
-// less than expected.
+// The driver works around the following properties of the sriov plugin. Both the test double and the real plugin have
+// these properties.
 func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	const vlan = `, "vlan": 77`
 	vlanIs := func(b *bench, when string, want int) {
@@ -83,8 +83,8 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			if b.call("DEL", b.Name(), pod, config) == nil {
 				b.Error("DEL for a function without a link succeeded while the namespace existed")
 			}
-			vlanIs(b, "DEL that failed", 0)              // settings are reset first
-			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin no longer has a record of the failed DEL
+			vlanIs(b, "DEL that failed", 0)              // DEL resets the settings first
+			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin no longer has a record, so DEL succeeds
 			cnitest.RemovePod(pod)
 		},
 	} {

@@ -23,10 +23,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// workerVariable is the environment variable that contains the orders for a driver process.
+// workerVariable is the environment variable with the orders for a driver process.
 const workerVariable = "SRIOV_WORKER"
 
-// orders is the task of a driver process: attach a virtual function, or roll back the leftovers of an earlier process.
+// orders is the task for a driver process: attach a virtual function, or roll back what an earlier process left behind.
 type orders struct {
 	Journal string
 	Dirs    []string
@@ -78,8 +78,8 @@ func (o orders) process() *exec.Cmd {
 	return cmd
 }
 
-// dieInTheMiddle performs the sriov plugin's ADD up to the point where the function is in a temporary namespace that
-// only this process references, with changed settings, address and name. Then it kills the driver and itself.
+// dieInTheMiddle performs the sriov plugin's ADD up to the point at which the function, with changed settings, address
+// and name, is in a temporary namespace that only this process references. Then it kills the driver and itself.
 func dieInTheMiddle() error {
 	var config struct{ DeviceID string }
 	data, err := io.ReadAll(os.Stdin)
@@ -115,8 +115,8 @@ func dieInTheMiddle() error {
 	select {}
 }
 
-// otherPlugin is the name of the real plugin, which implements all other commands. The real plugin is in the same
-// directory as this binary, which has the plugin's usual name.
+// otherPlugin is the file name of the real plugin, which handles all other commands. The real plugin is in the same
+// directory as this binary, which uses the plugin's usual name.
 const otherPlugin = "other"
 
 // plug implements a CNI plugin that dies in ADD.
@@ -130,8 +130,9 @@ func plug() int {
 	return 1
 }
 
-// A driver is killed while its plugin holds the virtual function in a temporary namespace. The kernel returns the
-// function to the host under the name it had in the pod. The next driver finds it and restores all of its properties.
+// A driver is killed while its plugin has the virtual function in a temporary namespace. The kernel returns the
+// function to the host under the name intended for the pod. The next driver process finds the function and restores all
+// of its properties.
 func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b := newBench(t, 1)
 	before := b.functionState()

@@ -27,7 +27,7 @@ func TestClusterCrashes(t *testing.T) {
 	c.part("quarantine", (*cluster).quarantinesFunctions)
 }
 
-// oneFunction creates a topology with a virtual function of the first NIC.
+// oneFunction creates a topology with a virtual function on the first NIC.
 func (c *cluster) oneFunction(name string) {
 	c.Helper()
 	c.topology(name, c.named(`
@@ -37,7 +37,7 @@ func (c *cluster) oneFunction(name string) {
   config: {vlan: 77, trust: "on", spoofchk: "off", max_tx_rate: 100}`), "nic")
 }
 
-// A pod is deleted and another one is created while the driver is not running.
+// One pod is deleted and another is created while the driver is not running.
 func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.oneFunction("away")
 	c.create("away", "early")
@@ -72,7 +72,7 @@ func (c *cluster) killsDriverInTheMiddle() {
 	c.Gone("pod")
 }
 
-// away counts the first NIC's virtual functions that have no link on the host.
+// away returns the number of virtual functions on the first NIC that have no link on the host.
 func (c *cluster) away() (away int) {
 	c.Helper()
 	for i := range 2 {
@@ -83,8 +83,8 @@ func (c *cluster) away() (away int) {
 	return away
 }
 
-// All references to a pod's namespace are removed, so that the kernel destroys it and returns the function to the host.
-// The pod gets a new sandbox, with its function.
+// All references to a pod's namespace are removed, so that the kernel destroys the namespace and returns the function
+// to the host. The pod gets a new sandbox, to which its function is attached again.
 func (c *cluster) destroysNamespaces() {
 	c.oneFunction("destroyed")
 	c.create("destroyed", "pod")
@@ -117,8 +117,8 @@ func (c *cluster) getsDirtyFunctions() {
 	}
 }
 
-// A virtual function whose name cannot be restored does not prevent its pod from terminating. It is not allocated again
-// until the name is restored.
+// A virtual function whose name cannot be restored does not prevent its pod from terminating. The function is not
+// allocated again until its name is restored.
 func (c *cluster) quarantinesFunctions() {
 	c.oneFunction("stuck")
 	names := []string{c.LinkOf(c.VF(pf0, 0)).Attrs().Name, c.LinkOf(c.VF(pf0, 1)).Attrs().Name}

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// observer reads the machine's devices when, and only when, it is notified of a change.
+// observer scans the machine's devices if, and only if, it is notified of a change.
 type observer struct {
 	*bench
 	source   discovery.Sources
@@ -55,8 +55,8 @@ func (o *observer) read() string {
 	return strings.Join(lines, "\n")
 }
 
-// describe returns the properties of a device. It omits the names of links, which are not deterministic. For virtual
-// functions, it shows how the name is derived from the physical function's name.
+// describe returns a description of a device's properties. It omits link names, which are not deterministic. For
+// virtual functions, it shows how the device name is derived from the physical function's name.
 func describe(d *discovery.Device) string {
 	if d.Type == discovery.TypePF {
 		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver,
@@ -77,7 +77,7 @@ func describe(d *discovery.Device) string {
 	return line
 }
 
-// becomes waits for triggers until the devices are as expected.
+// becomes waits for notifications until the devices are as expected.
 func (o *observer) becomes(step, want string) {
 	o.Helper()
 	want = strings.TrimSpace(want)
@@ -106,8 +106,8 @@ func functions(numa, vfs int) string {
 	return text
 }
 
-// This is the life cycle of a NIC in the published design: virtual functions are created, attached, bound to another
-// driver, configured, and removed while discovery is running. Each step must cause a notification.
+// This is the life cycle of a NIC in the published design: while discovery is running, virtual functions are created,
+// attached, bound to another driver, configured, and removed. Each step must trigger a notification.
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)
@@ -155,7 +155,7 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	o.becomes("7 functions of one", functions(0, 7)+functions(1, 0))
 }
 
-// The names of virtual functions do not change when the names of their links change.
+// The device names of virtual functions do not change when the names of their links change.
 func TestDiscoveryKeepsNames(t *testing.T) {
 	b := newBench(t, 2)
 	o := newObserver(b)

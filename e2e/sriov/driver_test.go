@@ -27,24 +27,24 @@ func newDriver(b *bench) *driver {
 	return &driver{b, b.NewDriver(executor.Options{})}
 }
 
-// cniDirs returns the plugin directories. If several directories contain a plugin, the first directory is used.
+// cniDirs returns the plugin directories. If several directories contain the same plugin, the first one is used.
 func cniDirs() []string { return filepath.SplitList(os.Getenv("CNI_PATH")) }
 
-// device returns a virtual function as the device of a root step.
+// device returns the virtual function at a PCI address as the device for a root step.
 func device(step, address string) cnichain.Device {
 	return cnichain.Device{Request: step, PCIAddress: address, Exclusive: true}
 }
 
-// function identifies a virtual function for a root step.
+// function is the virtual function for a root step.
 type function struct {
 	step, pf string
 	index    int
 }
 
-// pod is a pod with devices.
+// pod is a pod to which devices can be attached.
 type pod = testbench.Pod
 
-// attach creates a pod and runs a chain for it. The name must not have more than 8 characters.
+// attach creates a pod and runs a chain for it. The name must not be longer than 8 characters.
 func (d *driver) attach(name, steps string, functions ...function) *pod {
 	d.Helper()
 	p := d.pod(name, steps, functions...)
@@ -62,7 +62,7 @@ func (d *driver) pod(name, steps string, functions ...function) *pod {
 	return d.Pod(name, steps, devices...)
 }
 
-// functionState returns all properties of the machine's virtual functions that a tenant could have changed.
+// functionState describes all properties of the machine's virtual functions that a tenant could have changed.
 func (b *bench) functionState() []string {
 	b.Helper()
 	var lines []string
@@ -83,7 +83,7 @@ func (b *bench) functionState() []string {
 	return lines
 }
 
-// expect checks that the virtual functions are in an earlier state, and that no plugin files remain.
+// expect checks that the virtual functions are back in an earlier state, and that no plugin files remain.
 func (b *bench) expect(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.functionState()); diff != "" {
@@ -91,8 +91,8 @@ func (b *bench) expect(before []string) {
 	}
 }
 
-// empty checks that the sriov plugin has no records. After a failed DEL, the plugin keeps a record of the function's
-// namespace. empty ignores such a record if the namespace no longer exists.
+// empty checks that the sriov plugin has no records. After a failed DEL, the plugin keeps a record for the namespace
+// that the function was in. empty ignores such a record if the namespace no longer exists.
 func (b *bench) empty() {
 	b.Helper()
 	b.must(filepath.WalkDir(pluginState, func(path string, entry os.DirEntry, err error) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// TestClusterInside uses the driver on a machine that is a complete single-node cluster: the shipped components share
-// the machine with etcd, the API server, the controller manager and the scheduler.
+// TestClusterInside tests the driver on a machine that is a complete single-node cluster: the shipped components run on
+// the same machine as etcd, the API server, the controller manager and the scheduler.
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
@@ -50,7 +50,7 @@ func (c *cluster) isWhole() {
 	}
 }
 
-// programs returns the programs that run on this machine, sorted.
+// programs returns a sorted list of the programs that are running on this machine.
 func (c *cluster) programs() []string {
 	c.Helper()
 	var names []string
@@ -65,7 +65,7 @@ func (c *cluster) programs() []string {
 	return slices.Compact(names)
 }
 
-// nodes returns the nodes of the cluster and their state.
+// nodes returns the nodes in the cluster and their state.
 func (c *cluster) nodes() (all []string) {
 	c.Helper()
 	nodes, err := c.Client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})

@@ -12,12 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// kubeVirtReader is the program from e2e/kubevirt, which "make sriov-pods" builds in the directory that is shared with
-// the machine.
+// kubeVirtReader is the program from e2e/kubevirt, which "make sriov-pods" builds into the directory that is shared
+// with the machine.
 const kubeVirtReader = "/share/kubevirt-reader"
 
-// isReadByKubeVirt checks that KubeVirt's own code finds the PCI address of virtual functions in the containers' files,
-// for claims from templates and for claims that a user created.
+// isReadByKubeVirt checks that KubeVirt's own code finds the PCI addresses of virtual functions in the files in
+// containers, both for claims created from templates and for claims created by users.
 func (c *cluster) isReadByKubeVirt() {
 	if _, err := os.Stat(kubeVirtReader); err != nil {
 		c.Skipf("needs %s; use make sriov-pods: %v", kubeVirtReader, err)

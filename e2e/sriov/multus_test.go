@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// multusProgram is the real Multus, in the version given in e2e/multus/go.mod. "make sriov-multus" builds it in the
-	// directory that is shared with the machine. Multus in EXTRA_CNI_DIR takes precedence.
+	// multusProgram is the real Multus, in the version specified in e2e/multus/go.mod. "make sriov-multus" builds it
+	// into the directory that is shared with the machine. If EXTRA_CNI_DIR contains Multus, that version takes
+	// precedence.
 	multusProgram = "/share/multus"
 	multusPlugin  = "/opt/cni/bin/multus"
 	multusLog     = "/var/log/multus.log"
 )
 
-// multus installs Multus as the node's network until the end of the part.
+// multus installs Multus as the node's network plugin until the end of the part.
 func (c *cluster) multus() {
 	c.Helper()
 	if _, err := os.Stat(multusPlugin); err != nil { // not installed from EXTRA_CNI_DIR
@@ -65,7 +66,7 @@ func (c *cluster) multus() {
 	})
 }
 
-// attachedNetwork is Multus' report about a pod's network.
+// attachedNetwork is a network in the status that Multus reports for a pod.
 type attachedNetwork struct {
 	Name      string `json:"name"`
 	Interface string `json:"interface"`
@@ -85,7 +86,7 @@ func (c *cluster) networks(ctx context.Context, pod string) (networks []attached
 	return networks, json.Unmarshal([]byte(found.Annotations[nad.Status]), &networks)
 }
 
-// withClaim creates a pod with a user-created claim and with a Multus network; either may be empty.
+// withClaim creates a pod that uses a user-created claim and a Multus network; either may be empty.
 func (c *cluster) withClaim(name, claim, network string) {
 	c.Helper()
 	claims, used, annotations := "", "", ""
@@ -110,8 +111,8 @@ spec:
 `, name, claims, kubenode.Observed, c.Mark(name), used, annotations))
 }
 
-// claimedFunction creates a claim for a function, and the network through which Multus 4.2.3 attaches the function.
-// Multus 4.2.3 identifies devices by claim name.
+// claimedFunction creates a claim for a virtual function, and the network through which Multus attaches the function.
+// The network is specific to the claim, because Multus 4.2.3 identifies devices by claim name.
 func (c *cluster) claimedFunction(name, class string) {
 	c.Helper()
 	c.Apply(fmt.Sprintf(`
@@ -145,8 +146,8 @@ spec:
 
 // attachesByMultus checks that the scheduler chooses virtual functions, and that the real Multus attaches them with the
 // plugin "sriov" and a NetworkAttachmentDefinition. It also checks that the driver reserves the functions in the
-// meantime and restores them, even if the driver was killed in between. At the same time, a pod whose topology the
-// driver itself attaches has a function of the same NIC.
+// meantime and restores them, even if the driver was killed in between. At the same time, a pod whose topology is
+// attached by the driver itself uses another function on the same NIC.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -197,8 +198,8 @@ spec:
 	c.attachedByMultus("next")
 }
 
-// attachedByMultus checks that a pod has the virtual function that was allocated to its claim, with the network's
-// settings. It also checks that Multus reports this function, and that its device information file exists.
+// attachedByMultus checks that a pod has the virtual function that was allocated to its claim, with the settings of the
+// network. It also checks that Multus reports this function, and that the function's device information file exists.
 func (c *cluster) attachedByMultus(pod string) {
 	c.Helper()
 	networks, err := c.networks(c.Context(), pod)

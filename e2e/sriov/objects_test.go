@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// topology creates a topology and a claim template with the same name, with a request for each class.
+// topology creates a topology, and a claim template with the same name that has one request for each root step's class.
 func (c *cluster) topology(name, steps string, roots ...string) {
 	c.Helper()
 	requests := ""
@@ -47,7 +47,7 @@ func (c *cluster) create(template string, names ...string) {
 	c.createWith("exec sleep 86400", template, names...)
 }
 
-// createWith is like create, but the pods' container runs a shell command.
+// createWith is like create, but the container in each pod runs a shell script.
 func (c *cluster) createWith(script, template string, names ...string) {
 	c.Helper()
 	for _, name := range names {

@@ -13,7 +13,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// Requests from linux/vfio.h, and the IOMMU type for PCs.
+// Request codes from linux/vfio.h, and the IOMMU type for PCs.
 const (
 	vfioGroupGetDevice    = 0x3b6a
 	vfioGroupSetContainer = 0x3b68
@@ -21,9 +21,9 @@ const (
 	vfioType1             = 1
 )
 
-// A virtual function that an application still has open stays bound to the application's driver. Otherwise, the kernel,
-// and therefore the driver, would have to wait until the application exits. The function is restored as soon as the
-// application closes it.
+// While an application has a virtual function open, the function stays bound to the application's driver. Otherwise,
+// the kernel, and therefore our driver, would have to wait until the application exits. The function is restored as
+// soon as the application closes it.
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -42,7 +42,7 @@ func TestFunctionThatIsStillOpen(t *testing.T) {
 	b.expect(before)
 }
 
-// open opens a function in the same way as an application that drives it.
+// open opens a function in the same way as an application that drives it from user space.
 func (b *bench) open(address string) (closeIt func()) {
 	b.Helper()
 	// The virtual machine's IOMMU does not remap interrupts.

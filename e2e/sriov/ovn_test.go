@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnKubernetes runs the OVN-Kubernetes double on this machine until the end of the test.
+// ovnKubernetes runs the OVN-Kubernetes test double on this machine until the end of the test.
 func (c *cluster) ovnKubernetes() {
 	c.Helper()
 	c.Apply(nad.Definition)
@@ -36,16 +36,16 @@ func (c *cluster) ovnKubernetes() {
 	})
 }
 
-// ovnPort is the double's record of a virtual function's port.
+// ovnPort is the test double's record of the port for a virtual function.
 type ovnPort struct {
 	Network string `json:"k8s.ovn.org/network"`
 	NADKey  string `json:"k8s.ovn.org/nad"`
 	Netdev  string `json:"vf-netdev-name"`
 }
 
-// Virtual functions are attached to an OVN-Kubernetes network, as in deploy/samples. The driver passes the function's
-// PCI address to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host.
-// The driver restores everything else.
+// Virtual functions are attached to an OVN-Kubernetes network, as in deploy/samples. The driver passes each function's
+// PCI address to the plugin. The plugin changes the MAC address and the MTU, and records the function's name on the
+// host. The driver restores everything that the plugin does not restore.
 func (c *cluster) acceleratesNetworks() {
 	c.ovnKubernetes()
 	c.Apply(fmt.Sprintf(`
@@ -96,7 +96,7 @@ spec:
 	c.published(publishedOfAll(4, 200))
 }
 
-// ovnPortOf returns the double's record of a virtual function's port.
+// ovnPortOf returns the test double's record of the port for a virtual function.
 func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 	c.Helper()
 	data, err := os.ReadFile(filepath.Join(ovnkube.State, "ports", ovnkube.Representor(address)))
@@ -104,7 +104,7 @@ func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 	return port
 }
 
-// ovnAddress checks that a pod's virtual function has a MAC address that is derived from its IP address, and that the
+// ovnAddress checks that the MAC address of a pod's virtual function is derived from its IP address, and that the
 // physical function reports the same MAC address.
 func (c *cluster) ovnAddress(p *pod, index int) {
 	c.Helper()

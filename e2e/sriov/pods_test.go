@@ -21,9 +21,10 @@ import (
 // pf2 is a physical function without virtual functions, for plugins that share a NIC.
 const pf2 = "0000:42:00.0"
 
-// policies contains the policies in the published design (sections 5 and 6.2) for three NICs: the first has virtual
-// functions and can be allocated as a whole or shared by macvlan; the second has virtual functions; the third is shared
-// by macvlan or by ipvlan. A bridge is also offered, but the virtual functions that are its ports are not.
+// policies contains the policies from the published design (sections 5 and 6.2) for three NICs: the first has virtual
+// functions, and can also be allocated as a whole or shared through macvlan; the second has virtual functions; the
+// third can be shared through either macvlan or ipvlan. A bridge is also offered, but virtual functions that are ports
+// on a bridge are not.
 const policies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -121,7 +122,7 @@ spec:
     supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
 `
 
-// TestClusterPods creates pods for the examples in the published design through the API.
+// TestClusterPods creates the pods from the examples in the published design through the API.
 func TestClusterPods(t *testing.T) {
 	c := newCluster(t, 4)
 	c.must(netlink.LinkSetUp(c.LinkOf(pf2)))
@@ -138,7 +139,7 @@ func TestClusterPods(t *testing.T) {
 	c.part("numvfs", (*cluster).followsNumVFs)
 }
 
-// named inserts the names of the NICs' links into a text.
+// named inserts the link names of the NICs into text.
 func (c *cluster) named(text string) string {
 	c.Helper()
 	for i, address := range []string{pf0, pf1, pf2} {
@@ -147,7 +148,7 @@ func (c *cluster) named(text string) string {
 	return text
 }
 
-// publishedAs describes the published devices of the NICs, without properties that differ between boots.
+// publishedAs describes the devices published for the NICs, without properties that differ between boots.
 func (c *cluster) publishedAs(ctx context.Context) (string, error) {
 	published, err := c.slices(ctx)
 	if err != nil {
@@ -210,8 +211,8 @@ func (c *cluster) published(want string) {
 	})
 }
 
-// functionsOf returns the entries for a NIC's virtual functions. The functions of the first NIC, which is also offered
-// as a whole, consume counters.
+// functionsOf returns the expected entries for a NIC's virtual functions. Functions on the first NIC, which is also
+// offered as a whole, consume counters.
 func functionsOf(nic, count, bandwidth int) string {
 	text := ""
 	for i := range count {
@@ -242,8 +243,8 @@ e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 6
 
 func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
 
-// Examples 1 and 2: sriov attaches one virtual function with all settings, which are visible on the NIC and reset
-// afterwards, and host-device attaches another one.
+// Examples 1 and 2: sriov attaches one virtual function with all settings, which are visible on the NIC and are reset
+// afterwards, and host-device attaches another virtual function.
 func (c *cluster) setsFunctions() {
 	c.topology("tagged", c.named(`
 - name: nic
@@ -298,8 +299,8 @@ const bondOfCards = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The design's main case: virtual functions of two NICs are bonded, with VLANs on top. Two pods of this kind can still
-// communicate when one NIC loses its link.
+// This is the main use case in the design: virtual functions on two NICs are bonded, with VLANs on top. Two such pods
+// can still communicate when one NIC loses its link.
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
@@ -357,8 +358,8 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a pod gets a NIC as a whole only while no other pod has a virtual function of the NIC or a macvlan
-// interface on it. Once the pod has the NIC, no other pod gets any of these.
+// Example 6: a pod is allocated a NIC as a whole only while no other pod has a virtual function or a macvlan interface
+// on it. As long as the pod has the NIC, no other pod is allocated either of these.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
 		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
@@ -393,7 +394,7 @@ func (c *cluster) keepsPassthroughApart() {
 	}
 }
 
-// Example 7: a virtual function that is a port of a bridge is not offered, but the bridge is. The NIC cannot be
+// Example 7: a virtual function that is a port on a bridge is not offered, but the bridge is. The NIC cannot be
 // allocated as a whole.
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
@@ -419,8 +420,8 @@ func (c *cluster) bridgesFunctions() {
 	c.must(netlink.LinkSetDown(port))
 }
 
-// The administrator changes the number of functions. A function that is in a pod stays published, with a taint, until
-// the pod terminates. New functions are published.
+// The administrator changes the number of virtual functions. A function that is in a pod stays published, with a taint,
+// until the pod terminates. New functions are published.
 func (c *cluster) followsNumVFs() {
 	c.topology("kept", c.named(`
 - name: nic
@@ -447,7 +448,7 @@ func (c *cluster) followsNumVFs() {
 	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
 	c.before = c.functionState()      // the new functions have different addresses
-	c.must(os.RemoveAll(pluginState)) // contains the plugin's record of the removed function, which DEL did not find
+	c.must(os.RemoveAll(pluginState)) // contains the plugin's record for the removed function, which DEL did not find
 }
 
 // ipv4 returns the IPv4 address of a link in a pod.

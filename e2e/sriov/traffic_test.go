@@ -15,7 +15,7 @@ import (
 // testProtocol is an EtherType for local experiments (IEEE 802).
 const testProtocol = 0x88b5
 
-// forged sends frames with a foreign source address, and reports whether one arrived.
+// forged sends frames with a forged source address, and reports whether one of them arrived.
 func forged(origin, target *pod, name string) (bool, error) {
 	source := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
 	receiver, _, err := packetSocket(target, name)
@@ -56,7 +56,7 @@ func forged(origin, target *pod, name string) (bool, error) {
 	return false, nil
 }
 
-// packetSocket opens a socket for frames of the test protocol on a link of a pod.
+// packetSocket opens a socket for test protocol frames on a link in a pod.
 func packetSocket(p *pod, name string) (file *os.File, index int, err error) {
 	const protocol = testProtocol>>8 | testProtocol&0xff<<8 // in network byte order
 	err = p.Enter(func() error {

@@ -18,11 +18,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opener is the command of a container that opens all of its device groups, as an application that drives the devices
-// does.
+// opener is the command for a container that opens all of its VFIO groups, in the same way as an application that
+// drives the devices.
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
-// application creates a topology for applications that themselves drive virtual functions of a NIC.
+// application creates a topology for applications that drive virtual functions on a NIC themselves.
 func (c *cluster) application(name, nic string) {
 	c.Helper()
 	c.topology(name, c.named(fmt.Sprintf(`
@@ -41,7 +41,7 @@ func driverOf(address string) string {
 	return filepath.Base(target)
 }
 
-// group returns the path of a function's device node.
+// group returns the path of the device node for a function's VFIO group.
 func (c *cluster) group(address string) string {
 	c.Helper()
 	target, err := os.Readlink(testbench.SysPCI(address, "iommu_group"))
@@ -62,9 +62,9 @@ func (c *cluster) opened(pod string) []string {
 	return paths
 }
 
-// Applications that themselves drive virtual functions get the device nodes. While the pod has the functions, the
-// functions are bound to the application's driver and have the settings that the plugin applies through the physical
-// function. A function that an administrator has already bound to this driver stays bound.
+// Applications that drive virtual functions themselves get the device nodes. While a pod has the functions, they are
+// bound to the application's driver and have the settings that the plugin applies through the physical function. A
+// function that an administrator has already bound to this driver stays bound afterwards.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -131,17 +131,18 @@ spec:
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that the administrator had bound has the driver %q", driver)
 	}
-	// Without this manual cleanup, the next owner of a function of this NIC could not change the address.
+	// Without this manual cleanup, the function's next owner could not change its address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
 	c.before = c.functionState() // the kernel has assigned a new name and address to this function
-	// the plugin's records of namespaces with functions; it ignores records of removed namespaces
+	// the plugin's records for namespaces with functions; the plugin ignores records for namespaces that no longer
+	// exist
 	c.must(os.RemoveAll(pluginState))
 }
 
-// The driver is killed as soon as a function has lost its original driver, as soon as the function has this driver
-// again, and as soon as the plugin has recorded the function's namespace. In this mode, the plugin's DEL does not
-// remove the record. This must not block the next attempt.
+// Our driver is killed as soon as a function is no longer bound to its original driver, as soon as it is bound to this
+// driver again, and as soon as the plugin has recorded the function's namespace. In this mode, the plugin's DEL does
+// not remove the record, which must not block the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.VF(pf0, 0), c.VF(pf0, 1)}
@@ -160,7 +161,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	})
 	c.KillDriver()
 	c.Gone("unbound")
-	c.must(os.RemoveAll(pluginState)) // so that the next record is new
+	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one
 	c.createWith(opener, "bound", "noted")
 	c.soon("a note of the plugin", func() bool { return len(c.glob(filepath.Join(pluginState, "*-net1"))) > 0 })
 	c.KillDriver()
@@ -171,7 +172,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	c.must(os.RemoveAll(pluginState))
 }
 
-// soon polls without pauses, to detect a state that lasts only briefly.
+// soon polls without pausing, to detect a state that lasts only briefly.
 func (c *cluster) soon(what string, seen func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); {
