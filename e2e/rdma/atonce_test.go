@@ -22,9 +22,9 @@ import (
 // pairs is the number of pairs of pods that run concurrently. A physical function has seven virtual functions.
 const pairs = 3
 
-// The devices of pods that start concurrently sometimes swap their numbers. Each pod opens only its own device. Several
-// pairs of pods do this concurrently, so that the devices of other pods move at the same time, and the waits for the
-// kubelet overlap. Each pair starts six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are
+// If pods start concurrently, their devices sometimes swap numbers. Each pod must open only its own device. Several
+// pairs of pods do this concurrently, so that other pods' devices move at the same time, and waits for the kubelet
+// overlap. Each pair is started six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are
 // otherwise idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
@@ -65,7 +65,7 @@ func TestClusterPodsAtOnce(t *testing.T) {
 	t.Logf("%d rounds; %d of %d pods had a device whose number had changed", passed.Load(), changed.Load(), 2*count)
 }
 
-// pair is two pods that repeatedly start at the same time, with two devices that no other pair gets.
+// pair is two pods that are repeatedly started at the same time, with two devices that are not used by any other pair.
 type pair struct {
 	*cluster
 	template string
@@ -73,7 +73,8 @@ type pair struct {
 	devices  []string
 }
 
-// pair returns the pair with the given number, and creates its topology. Its devices come from rdmaFunctions.
+// pair returns the pair with the given number, and creates the topology for it. The pair's devices must have been
+// created with rdmaFunctions.
 func (c *cluster) pair(t *testing.T, number int) *pair {
 	p := &pair{cluster: &cluster{bench: &bench{c.With(t)}, Node: c.Part(t, c.Namespace)},
 		template: fmt.Sprintf("once%d", number)}
@@ -89,7 +90,7 @@ func (c *cluster) pair(t *testing.T, number int) *pair {
 	return p
 }
 
-// comeAndGo runs one round. It returns the number of devices whose numbers changed when they moved into the pods.
+// comeAndGo runs one round, and returns how many devices changed their numbers when they moved into the pods.
 func (p *pair) comeAndGo(round int) (changed int32) {
 	p.Helper()
 	before, start := p.onceHome(), time.Now()
@@ -135,7 +136,7 @@ func (p *pair) onceHome() (numbers map[string]string) {
 				problems = append(problems, fmt.Errorf("%s is not among %q", device, onHost))
 				continue
 			}
-			number, err := findUverbs(device) // the kernel creates it some time after the device
+			number, err := findUverbs(device) // the kernel creates the character device some time after the RDMA device
 			numbers[device] = number
 			problems = append(problems, err)
 		}
@@ -144,8 +145,8 @@ func (p *pair) onceHome() (numbers map[string]string) {
 	return numbers
 }
 
-// opened returns the devices that the pod's container has opened. The container runs checked, which opens all of the
-// container's devices.
+// opened returns the device files that the pod's container has opened. The container runs checked, which opens all of
+// its devices.
 func (p *pair) opened(pod string) (files []string) {
 	p.Helper()
 	p.until("devices that pod "+pod+" has opened", func(context.Context) error {
@@ -156,7 +157,7 @@ func (p *pair) opened(pod string) (files []string) {
 		data, err := os.ReadFile(filepath.Join(dir, "root", openedFile))
 		files = strings.Fields(string(data))
 		if err == nil && len(files) == 0 {
-			err = kubenode.ErrStill // the file is being written
+			err = kubenode.ErrStill // the file is still being written
 		}
 		return err
 	})

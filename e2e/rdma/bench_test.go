@@ -15,7 +15,7 @@ import (
 // pf0 is one of the machine's physical functions.
 const pf0 = "0000:41:00.0"
 
-// The RDMA modes for network namespaces, under their kernel names.
+// The RDMA modes for network namespaces, as named by the kernel.
 const (
 	exclusive = "exclusive"
 	shared    = "shared"
@@ -24,14 +24,15 @@ const (
 // patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
-// bench is the machine.
+// bench represents the machine.
 type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench skips the test on machines in another mode. An empty mode means any mode.
+// newBench returns the machine, and skips the test if the machine is in a different RDMA mode. An empty mode means any
+// mode.
 func newBench(t *testing.T, mode string) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make rdma-test")}
@@ -55,7 +56,7 @@ func (b *bench) needsLab() {
 	}
 }
 
-// functions creates virtual functions of the physical function pf0, waits until their links exist, and returns their
+// functions creates virtual functions on the physical function pf0, waits until their links exist, and returns their
 // PCI addresses. The functions are removed at the end of the test.
 func (b *bench) functions(count int) (addresses []string) {
 	b.Helper()
@@ -111,8 +112,8 @@ func (p *place) moveDevice(name string, target *place) error {
 	})
 }
 
-// addDevice creates a Soft RoCE device on a link in the namespace. In exclusive mode, the device is in the machine's
-// own namespace, regardless of where the link is.
+// addDevice creates a Soft RoCE device on a link in the namespace. In exclusive mode, the kernel creates the device in
+// the machine's own namespace, regardless of where the link is.
 func (p *place) addDevice(name, link string) {
 	p.Helper()
 	p.Inside(func() error { return netlink.RdmaLinkAdd(name, "rxe", link) })
@@ -132,7 +133,7 @@ func (p *place) devices() (names []string) {
 	return names
 }
 
-// address sets up a link in the namespace and adds an address to it.
+// address sets a link in the namespace up and assigns an address to it.
 func (p *place) address(name, address string) {
 	p.Helper()
 	subnet, err := netlink.ParseAddr(address + "/24")
@@ -140,7 +141,7 @@ func (p *place) address(name, address string) {
 	p.WithLink(name, func(link netlink.Link) error { return netlink.AddrAdd(link, subnet) }, netlink.LinkSetUp)
 }
 
-// open opens the character device of an RDMA device in the namespace, and closes it.
+// open opens and closes an RDMA character device in the namespace.
 func (p *place) open(uverbs string) error {
 	return p.Enter(func() error {
 		file, err := os.OpenFile("/dev/infiniband/"+uverbs, os.O_RDWR, 0)

@@ -19,7 +19,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// moving returns a topology whose plugin moves the device into the pod.
+// moving returns the steps of a topology whose plugin moves the device into the pod.
 func moving(cniType string, pod int) string {
 	return fmt.Sprintf(`[{name: nic, type: %s, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`, cniType, pod)
@@ -36,11 +36,11 @@ func (b *bench) rdmaFunctions(count int) (links []string) {
 	return links
 }
 
-// node returns the path of the character device of an RDMA device whose name is unique on the machine.
+// node returns the path of the character device for an RDMA device, whose name must be unique on the machine.
 func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
 
-// An RDMA device moves into the pod together with its function, works only in this pod, and finally returns to the
-// machine.
+// An RDMA device moves into the pod together with its virtual function, works only in this pod, and returns to the
+// machine afterwards.
 func TestChainMovesRDMADevice(t *testing.T) {
 	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
 		t.Run(cniType, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestChainMovesRDMADevice(t *testing.T) {
 	}
 }
 
-// The devices of two pods that start concurrently sometimes swap their numbers. Each pod gets its own device.
+// If two pods start concurrently, their devices sometimes swap numbers. Each pod must get its own device.
 func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -120,8 +120,8 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	t.Logf("%d of 100 moves changed a number", changed)
 }
 
-// If a driver is killed before or after any commit or any change to an RDMA device, the next driver can recover: the
-// function and the RDMA device are then on the machine under their original names.
+// If a driver is killed before or after any commit or any change to an RDMA device, the next driver recovers:
+// afterwards, the function and the RDMA device are on the machine under their original names.
 func TestChainKilledAnywhere(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -147,7 +147,7 @@ func TestChainKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever happens to an RDMA device in a pod, it is back on the machine under its original name at the end.
+// Whatever happens to an RDMA device in a pod, the device ends up back on the machine under its original name.
 func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 	for name, change := range map[string]func(pod *tenant){
 		"renamed in the pod": func(pod *tenant) { pod.rename("rxe0", "mine") },
@@ -181,7 +181,7 @@ func (t *tenant) addOther(name string) {
 	t.Cleanup(func() { _ = netlink.RdmaLinkDel(name) })
 }
 
-// If another device uses the name of the RDMA device, the function is quarantined with this reason until the name is
+// If another device uses the RDMA device's original name, the function is quarantined for this reason until the name is
 // free.
 func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	b := newBench(t, exclusive)
@@ -203,8 +203,8 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	}
 }
 
-// If an RDMA device was removed while it was in the pod, the function is quarantined with this reason until it has an
-// RDMA device again.
+// If an RDMA device is removed while it is in the pod, the function is quarantined for this reason until it has an RDMA
+// device again.
 func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -243,7 +243,7 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	b.machine().sees("rxe0")
 }
 
-// Debian's Soft RoCE removes its device when the link moves. The pod does not start without the device.
+// Debian's Soft RoCE removes its device when the link moves. The pod must not start without the device.
 func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -258,7 +258,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b.machine().has("veth0")
 }
 
-// In shared mode, the device does not move. Pods are separated only by their lists of device nodes.
+// In shared mode, the device does not move. Only the sets of device nodes isolate pods from each other.
 func TestChainInSharedMode(t *testing.T) {
 	b := newBench(t, shared)
 	b.needsLab()
@@ -281,7 +281,7 @@ func TestChainInSharedMode(t *testing.T) {
 }
 
 // Several pods share a port through macvlan. Each pod gets the port's RDMA device, and also management devices if the
-// topology requests them. In exclusive mode, the plan is rejected before anything is changed.
+// topology requests them. In exclusive mode, the plan is rejected before anything has been changed.
 func TestChainOnASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`

@@ -21,7 +21,7 @@ import (
 // clusterPatience is the time limit for operations that involve the kubelet and containerd.
 const clusterPatience = 5 * time.Minute
 
-// cluster is the machine as a Kubernetes node with the driver.
+// cluster represents the machine as a Kubernetes node with the driver.
 type cluster struct {
 	*bench
 	*kubenode.Node
@@ -33,8 +33,8 @@ func newCluster(t *testing.T, mode string) *cluster {
 	return &cluster{bench: newBench(t, mode), Node: node}
 }
 
-// kubectl runs kubectl and returns its output. A call takes seconds if all code is emulated, so apply does not use
-// kubectl.
+// kubectl runs kubectl and returns its output. A call takes seconds if all code is emulated, which is why apply does
+// not use it.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -58,8 +58,8 @@ func (c *cluster) apply(documents string) {
 	c.Apply(documents)
 }
 
-// pod creates a pod with a claim from a template, waits until it is Ready, and returns its network namespace. Its
-// container can run the machine's programs, such as /usr/bin/rping.
+// pod creates a pod with a claim from a template, waits until the pod is Ready, and returns its network namespace. The
+// pod's container can run the machine's programs, such as /usr/bin/rping.
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
 	start := time.Now()
@@ -82,7 +82,7 @@ func (c *cluster) inside(name string) *place {
 	return p
 }
 
-// podObject creates a pod whose container runs a shell command once. It does not wait for the pod.
+// podObject creates a pod whose container runs a shell script once. It does not wait for the pod.
 func (c *cluster) podObject(name, template, script string) {
 	c.Helper()
 	c.apply(c.barePod(name, template, script) + `
@@ -100,8 +100,8 @@ func (c *cluster) podObject(name, template, script string) {
 }
 
 // barePod returns the manifest for a pod without the machine's programs. The manifest ends with the container, so that
-// callers can append fields. There is no cluster DNS here. With a DNS policy that needs it, the kubelet would write an
-// event on each sync of the pod.
+// callers can append fields to it. The cluster has no DNS. With a DNS policy that needs it, the kubelet would create an
+// event each time it syncs the pod.
 func (c *cluster) barePod(name, template, script string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -122,7 +122,7 @@ spec:
     resources: {claims: [{name: net}]}`, name, template, kubenode.Observed, c.Mark(name), script)
 }
 
-// On a node with RDMA, a pod gets a virtual function in the same way as on any other node, and the function is restored
+// On a node with RDMA, a virtual function is attached to a pod in the same way as on any other node, and is restored
 // afterwards.
 func TestClusterPodWithFunction(t *testing.T) {
 	c := newCluster(t, "")

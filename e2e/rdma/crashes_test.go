@@ -17,15 +17,15 @@ import (
 )
 
 // The path of the plugin "held", the prefix of its control files, and its second name, which is used for a step that
-// creates no interface.
+// does not create an interface.
 const (
 	heldPlugin  = "/opt/cni/bin/held"
 	heldControl = "/run/cni/rdma-"
 	heldSecond  = "held-second"
 )
 
-// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop each step before
-// and after its work.
+// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can pause each step before
+// it starts its work and after it has completed it.
 const heldTopology = `
 apiVersion: networking.dra.io/v1alpha1
 kind: CNIPluginSchema
@@ -79,16 +79,17 @@ spec:
       - {name: nic, exactly: {deviceClassName: held-nic}}
 `
 
-// moment is a point at which a plugin is stopped, with the locations of the function's link and RDMA device at that
-// point.
+// moment is a point at which a plugin is paused, together with the locations of the function's link and RDMA device at
+// that point.
 type moment struct {
-	name       string // the step, and the moment as named by the plugin "held"
+	name       string // the step, and the name of the moment in the plugin "held"
 	link, rdma string // "pod" or "machine"
 }
 
-// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls this back,
-// while a third driver attaches the pod again, and at each stage of the detachment, which the next driver completes. No
-// container starts without its link and RDMA device. In the end, both are on the machine under their original names.
+// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls back the
+// attachment, while a third driver attaches the pod again, and at each stage of the detachment, which the following
+// driver completes. No container starts without its link and RDMA device. At the end, both are on the machine under
+// their original names.
 func TestClusterKilled(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -131,17 +132,17 @@ func TestClusterKilled(t *testing.T) {
 	}
 }
 
-// checked is the command of a container that fails unless it has its interface and can open all of its devices when it
-// starts. The container then writes the opened devices to openedFile. It exits on SIGTERM; otherwise, the kubelet would
-// wait two seconds for it.
+// checked is the command for a container. When the container starts, the command fails unless the container has its
+// interface and can open all of its devices. It then writes the names of the opened devices to openedFile. It exits on
+// SIGTERM; otherwise, the kubelet would wait two seconds for the container.
 const checked = `test -e /sys/class/net/net1 &&
 	for file in /dev/infiniband/uverbs*; do : <"$file" || exit 1; opened="$opened $file"; done &&
 	trap "exit 0" TERM && echo $opened >` + openedFile + ` && { /bin/sleep 86400 & wait; }`
 
-// openedFile is the file in the container to which checked writes.
+// openedFile is the file in the container that checked writes.
 const openedFile = "/opened"
 
-// killing is a cluster with a function whose plugin the tests stop.
+// killing is a cluster with a virtual function whose plugin can be paused.
 type killing struct {
 	*cluster
 	link string
@@ -166,8 +167,8 @@ func (k *killing) place() (where [2]string) {
 	return where
 }
 
-// hold makes the plugin stop at the given moments. Each stop lasts until the driver has been killed at that moment, or
-// until the test ends.
+// hold makes the plugin pause at the given moments. Each pause lasts until the driver has been killed at that moment,
+// or until the test ends.
 func (k *killing) hold(moments ...moment) {
 	k.Helper()
 	for _, stop := range moments {
@@ -177,7 +178,7 @@ func (k *killing) hold(moments ...moment) {
 	}
 }
 
-// killAt waits until the plugin is stopped at a moment, kills the driver, and resumes the plugin.
+// killAt waits until the plugin is paused at a moment, kills the driver, and resumes the plugin.
 func (k *killing) killAt(stop moment) {
 	k.Helper()
 	stage, when, _ := strings.Cut(stop.name, ".")

@@ -19,10 +19,11 @@ func newDriver(b *bench) *driver {
 	return &driver{b, b.NewDriver(executor.Options{})}
 }
 
-// tenant is a pod with a device.
+// tenant is a pod to which a device can be attached.
 type tenant struct{ *place }
 
-// tenant creates a pod and prepares a claim for it. The first step in the topology gets a link on the machine.
+// tenant creates a pod and prepares a claim for it. The first step in the topology is allocated the given link on the
+// machine.
 func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	d.Helper()
 	pod := d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusively})
@@ -30,10 +31,10 @@ func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	return &tenant{&place{d.bench, pod}}
 }
 
-// nodes returns the device nodes that containers of the pod get.
+// nodes returns the device nodes that are exposed to containers in the pod.
 func (t *tenant) nodes() []string { return t.Attachment.Steps[0].DeviceNodes }
 
-// end returns the tenant's end of a connection.
+// end returns the tenant as one end of a connection.
 func (t *tenant) end(device, address string) *end {
 	return &end{place: t.place, device: device, address: address}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verbs returns the RDMA device of the tenant's only step, as reported by the driver.
+// verbs returns the RDMA device that the driver reports for the tenant's only step.
 func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
 	verbs := t.Attachment.Steps[0].Verbs
@@ -39,7 +39,7 @@ func (t *tenant) gidOf(address string) cnichain.GID {
 	return gids[position]
 }
 
-// shows compares each GID that the driver reports with sysfs in the pod.
+// shows checks that each GID reported by the driver matches sysfs in the pod.
 func (t *tenant) shows() {
 	t.Helper()
 	device := t.verbs()
@@ -59,8 +59,8 @@ func (t *tenant) shows() {
 	}
 }
 
-// talksBy exchanges messages using exactly the entries that the driver reports for two addresses. over is the server's
-// address for the initial exchange.
+// talksBy exchanges messages using exactly the GID entries that the driver reports for two addresses. over is the
+// server's address for the initial exchange over TCP.
 func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	t.Helper()
 	pingPong := func(t *tenant, address string) []string {
@@ -75,8 +75,8 @@ func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	}
 }
 
-// In both modes, applications can send with the index that the driver reports for each address, regardless of the other
-// addresses.
+// In both modes, applications can send messages with the GID index that the driver reports for an address, regardless
+// of which other addresses exist.
 func TestChainTellsGIDs(t *testing.T) {
 	const step = `[{name: nic, type: netdev, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.%[1]d.9/24}, {address: 10.0.0.%[1]d/24},
@@ -105,7 +105,7 @@ func TestChainTellsGIDs(t *testing.T) {
 	right.talksBy(left, "10.0.0.2", "10.0.0.1", "10.0.0.1")
 	right.talksBy(left, "fd00::2", "fd00::1", "10.0.0.1")
 
-	// The application changes its addresses, and the kernel assigns different entries to them.
+	// The application changes its addresses, so the kernel assigns different GID entries to them.
 	left.WithLink("net1",
 		func(link netlink.Link) error { return netlink.AddrDel(link, mask24("10.0.1.9")) },
 		func(link netlink.Link) error { return netlink.AddrAdd(link, mask24("10.0.0.77")) })
@@ -124,9 +124,9 @@ func TestChainTellsGIDs(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A port that pods share through macvlan has the GIDs of all pods in one table, with the names of links in the pods'
-// namespaces. For each pod, the driver reports only the pod's own GIDs. If two pods have the same address, the driver
-// cannot distinguish them, and reports this for both pods.
+// If pods share a port through macvlan, the port has a single table with the GIDs of all pods, in which links are
+// identified only by their names in the pods' namespaces. For each pod, the driver reports only the pod's own GIDs. If
+// two pods have the same address, the driver cannot tell the GIDs apart, and reports this for both pods.
 func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`

@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// told returns the container's environment variables for net1, keyed by the part of the name after DRA_NETWORK_NET1_.
+// told returns the environment variables for net1 in a pod's container, keyed by the part of their names after
+// DRA_NETWORK_NET1_.
 func (c *cluster) told(pod string) map[string]string {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/env")
@@ -30,7 +31,7 @@ func (c *cluster) told(pod string) map[string]string {
 	return told
 }
 
-// inStatus waits until the status of a pod's claim contains an RDMA device, and returns the device.
+// inStatus waits until the status of a pod's claim reports an RDMA device, and returns the device.
 func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 	c.Helper()
 	c.until("RDMA device in the status of the claim of pod "+pod, func(ctx context.Context) error {
@@ -61,7 +62,7 @@ func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 }
 
 // Applications in pods can exchange data using only the information in their environment. The status of the claim and
-// the file in the container contain the same information.
+// the metadata file in the container contain the same information.
 func TestClusterPodsReadGIDs(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -84,7 +85,7 @@ func TestClusterPodsReadGIDs(t *testing.T) {
 		output = strings.Join(strings.Fields(output), "")
 		for _, want := range []string{`"dra.networking/gidIndex":{"int":` + told["GID_INDEX"] + `}`,
 			`"dra.networking/verbsDevice":{"string":"` + told["VERBS_DEVICE"] + `"}`} {
-			if strings.Count(output, want) != 2 { // once in each version
+			if strings.Count(output, want) != 2 { // once in each API version
 				t.Errorf("the file in pod %s lacks %s:\n%s", pod, want, output)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// uverbs is like findUverbs, but fails the test on an error.
+// uverbs is like findUverbs, but fails the test on error.
 func (b *bench) uverbs(device string) string {
 	b.Helper()
 	found, err := findUverbs(device)
@@ -26,8 +26,8 @@ func (b *bench) uverbs(device string) string {
 	return found
 }
 
-// findUverbs returns the name of an RDMA device's character device. The name of the RDMA device must be unique on the
-// machine, because this sysfs class shows all devices in every namespace.
+// findUverbs returns the name of an RDMA device's character device. The RDMA device's name must be unique on the
+// machine, because in every namespace, this sysfs class lists all devices on the machine.
 func findUverbs(device string) (found string, err error) {
 	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
 	if err != nil {
@@ -36,7 +36,7 @@ func findUverbs(device string) (found string, err error) {
 	for _, node := range nodes {
 		name, err := os.ReadFile(node)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			continue // another device that has been moved in the meantime
+			continue // another device, which has been moved in the meantime
 		}
 		if err != nil {
 			return "", err
@@ -66,7 +66,7 @@ func (p *place) has(link string) {
 }
 
 // functionPair creates two virtual functions with the RDMA devices rxe0 and rxe1, and two pods. It does not move
-// anything.
+// anything into the pods.
 func (b *bench) functionPair() (left, right *end, links []string) {
 	b.Helper()
 	b.needsLab()
@@ -93,7 +93,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	b.must(machine.moveDevice("rxe0", left.place))
 	machine.moveLink(links[0], left.place)
 	machine.moveLink(links[1], right.place)
-	machine.sees("rxe1") // the link has left, but the device has not
+	machine.sees("rxe1") // the link has moved, but the device has not
 	b.must(machine.moveDevice("rxe1", right.place))
 	machine.sees()
 	left.sees("rxe0")
@@ -111,7 +111,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	machine.has(links[0])
 	machine.has(links[1])
 
-	for i, e := range []*end{right, left} { // each to the other's previous place
+	for i, e := range []*end{right, left} { // each moves to where the other one was
 		machine.moveLink(links[i], e.place)
 		b.must(machine.moveDevice(fmt.Sprintf("rxe%d", i), e.place))
 		e.device = fmt.Sprintf("rxe%d", i)
@@ -129,7 +129,7 @@ func (b *bench) addressOf(link string) string {
 }
 
 // opensOnlyInside checks that only processes in a device's namespace can open the device. Processes in other
-// namespaces, even those of root, cannot open it, although its node is visible to them.
+// namespaces, even if they run as root, cannot open it, although they can see its device node.
 func (b *bench) opensOnlyInside(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {
@@ -145,8 +145,8 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	}
 }
 
-// When a namespace is destroyed, the kernel returns the function and the RDMA device to the machine. If the name of the
-// RDMA device is in use, the kernel chooses another name.
+// When a namespace is destroyed, the kernel returns the function and the RDMA device to the machine. If the RDMA
+// device's name is in use there, the kernel chooses another name.
 func TestLabEndOfNamespace(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -156,7 +156,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 		b.must(machine.moveDevice(e.device, e.place))
 	}
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
-	machine.addDevice("rxe1", "other") // the name of the pod's device
+	machine.addDevice("rxe1", "other") // the same name as the pod's device
 	cnitest.RemovePod(left.Path)
 	cnitest.RemovePod(right.Path)
 	b.eventually("RDMA devices at home", func() error {
@@ -178,7 +178,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 }
 
-// vethPair creates two pods that are connected by a veth, and then creates the RDMA devices rxe0 and rxe1 on the veth's
+// vethPair creates two pods that are connected by a veth pair, and then creates the RDMA devices rxe0 and rxe1 on its
 // ends. This order also works with Debian's Soft RoCE.
 func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
@@ -194,8 +194,8 @@ func (b *bench) vethPair() (left, right *end) {
 	return left, right
 }
 
-// An RDMA device that was created on a link inside a pod is initially in the machine's namespace, and works in the
-// pod's namespace after it has been moved there.
+// If an RDMA device is created on a link inside a pod, it is initially in the machine's namespace, and works in the
+// pod's namespace once it has been moved there.
 func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -213,8 +213,8 @@ func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A device releases its number when it moves, and then gets the lowest free number. Therefore, the names of device
-// nodes must be looked up after a move.
+// When a device moves, it releases its number and is then assigned the lowest free number. Therefore, the names of
+// device nodes must be looked up after a move.
 func TestLabNumberChangesWithMove(t *testing.T) {
 	b := newBench(t, exclusive)
 	pod := b.pod("pod")

@@ -24,7 +24,8 @@ func (b *bench) fails(cmd *exec.Cmd) string {
 	return string(output)
 }
 
-// RDMA locks memory. Regardless of its user, a process without CAP_IPC_LOCK cannot lock more than its RLIMIT_MEMLOCK.
+// RDMA applications lock memory. A process without CAP_IPC_LOCK cannot lock more than its RLIMIT_MEMLOCK, even if it
+// runs as root.
 func TestLabLockedMemory(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -64,7 +65,8 @@ func TestLabLockedMemory(t *testing.T) {
 	}
 }
 
-// The cgroup controller limits how much processes can use an RDMA device. It identifies the device by name.
+// The rdma cgroup controller limits how many resources of an RDMA device processes can use. It identifies the device by
+// name.
 func TestLabCgroupLimits(t *testing.T) {
 	b := newBench(t, "")
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
@@ -76,7 +78,7 @@ func TestLabCgroupLimits(t *testing.T) {
 	b.Cleanup(func() { b.must(os.Remove(group)) })
 	folder, err := os.Open(group)
 	b.must(err)
-	defer func() { _ = folder.Close() }() // only identifies the cgroup
+	defer func() { _ = folder.Close() }() // used only to identify the cgroup
 	b.must(os.WriteFile(filepath.Join(group, "rdma.max"), []byte("rxe0 hca_handle=1 hca_object=2"), 0))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

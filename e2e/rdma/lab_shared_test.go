@@ -57,7 +57,7 @@ func TestLabSharedMacvlan(t *testing.T) {
 	b.opensEverywhere(ends...)
 }
 
-// In shared mode, a virtual function moves to a pod without its RDMA device, which works in the pod anyway.
+// In shared mode, a virtual function moves to a pod without its RDMA device, but the device still works in the pod.
 func TestLabSharedFunction(t *testing.T) {
 	b := newBench(t, shared)
 	left, right, links := b.functionPair()

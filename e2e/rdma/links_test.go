@@ -10,10 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// mtu is the maximum size of verbs packets on links with an MTU of 1500.
+// mtu is the maximum verbs packet size, in bytes, on links with an MTU of 1500.
 const mtu = "1024"
 
-// ofLinks selects links by name.
+// ofLinks is an expression that selects the links by name.
 const ofLinks = `device.attributes["dra.networking"].ifName in ["left0", "right0"]`
 
 // exposeLinks creates a policy that offers the links left0 and right0 as a whole, regardless of their type.
@@ -34,7 +34,7 @@ spec:
 }
 
 // In both modes, pods get virtual links with their own RDMA devices and exchange data. The links are the two ends of a
-// veth, or two macvlans on one port.
+// veth pair, or two macvlans on the same port.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {
@@ -78,7 +78,7 @@ func (b *bench) removeDevices(names ...string) {
 	}
 }
 
-// peer is a pod that exchanges data, with its end of the connection.
+// peer is a pod that exchanges data with another pod, together with its end of the connection.
 type peer struct {
 	*end
 	pod string
@@ -116,7 +116,7 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 func (c *cluster) exchange(peers []*peer) {
 	c.Helper()
 	server, asking := peers[0], peers[1]
-	gids := []string{server.gid(), asking.gid()} // rdma_cm also finds the device by the GID
+	gids := []string{server.gid(), asking.gid()} // rdma_cm also uses the GID to find the device
 	address := []string{"-a", server.address, "-C", "3"}
 	c.talks(server.pod, asking.pod, append([]string{"/usr/bin/rping", "-s"}, address...),
 		append([]string{"/usr/bin/rping", "-c"}, address...))

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// If the kernel or a privileged application changes a pod's namespace while the pod is running, the machine does not
-// lose the link or the RDMA device: both return under their original names, and the next pod gets them.
+// If the kernel or a privileged application changes a pod's namespace while the pod is running, the link and the RDMA
+// device are not lost: both return to the machine under their original names, and the next pod can use them.
 func TestClusterPodsHarmed(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -49,8 +49,8 @@ func TestClusterPodsHarmed(t *testing.T) {
 }
 
 // If another device on the machine uses the name of a pod's RDMA device when the pod's namespace is destroyed, the
-// pod's device is quarantined with this reason. No pod gets its function until the name is free and the device has it
-// again.
+// pod's device is quarantined for this reason. Its function is not allocated to any pod until the name is free and the
+// device has been renamed.
 func TestClusterRDMANameTaken(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -80,7 +80,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.hasLinks(link)
 }
 
-// release makes the driver retry its leftovers immediately.
+// release makes the driver immediately retry cleaning up its leftovers.
 func (c *cluster) release() {
 	c.Helper()
 	c.Exec("netdra", "release", "--all")

@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opened is the command of a container that keeps its device open, as an application does.
+// opened is the command for a container that keeps its device open, as an application would.
 const opened = `for file in /dev/infiniband/uverbs*; do exec 9<>"$file" || exit 1; done; exec /bin/sleep 86400`
 
-// unload removes the Soft RoCE module, and with it the module's RDMA devices in all namespaces. The kernel allows this
-// even while an application has a device open (ib_uverbs disassociates it).
+// unload unloads the Soft RoCE module, which also removes the module's RDMA devices in all namespaces. The kernel
+// allows this even while an application has a device open (ib_uverbs disassociates it).
 func (b *bench) unload() {
 	b.Helper()
 	b.must(unix.DeleteModule("rdma_rxe", unix.O_NONBLOCK))
@@ -35,8 +35,8 @@ func (b *bench) load() {
 	b.Exec("insmod", modules[0])
 }
 
-// quarantined waits until the given number of devices have the taint. For zero, it also waits until the driver has no
-// records of pods.
+// quarantined waits until the given number of devices have the quarantine taint. If count is zero, it also waits until
+// the driver has no records of pods.
 func (c *cluster) quarantined(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices in quarantine", count), func(ctx context.Context) error {
@@ -57,9 +57,9 @@ func (c *cluster) quarantined(count int) {
 	})
 }
 
-// The module is unloaded while one pod has its device open and another pod starts. An event for the first pod reports
-// this, and the second pod does not start. The first pod's function is quarantined until it has its RDMA device again.
-// After that, both functions are available.
+// The module is unloaded while one pod has its device open and another pod is starting. An event for the first pod
+// reports the loss of the device, and the second pod does not start. The first pod's function is quarantined until it
+// has its RDMA device again. Once it does, both functions are available.
 func TestClusterModuleUnloaded(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -110,7 +110,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.hasLinks(links...)
 }
 
-// twoFunctions contains a claim for two functions with RDMA devices, both of which have limits.
+// twoFunctions contains a topology and a claim template for two functions with RDMA devices, each with its own limits.
 const twoFunctions = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -141,8 +141,8 @@ spec:
       - {name: right, exactly: {deviceClassName: two-right}}
 `
 
-// limits returns the limits in rdma.max for a pod's container, sorted and without names and indexes. It also returns
-// the names of the corresponding devices.
+// limits returns the limits in rdma.max for a pod's container, sorted and without device names and indexes. It also
+// returns the names of the corresponding devices.
 func (c *cluster) limits(pod string) (values, names []string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/cat", "/sys/fs/cgroup/rdma.max")
@@ -159,7 +159,8 @@ func (c *cluster) limits(pod string) (values, names []string) {
 }
 
 // Each RDMA device in a claim has its own limit, even if another device on the node has the same name in another
-// network namespace: the kernel's file identifies devices by name, and by index if names are not unique.
+// network namespace: the kernel identifies devices in this file by name, and additionally by index if names are not
+// unique.
 func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -199,8 +200,8 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c.onMachine("rxe0", "rxe1", "rxe2")
 }
 
-// offers waits until the given number of devices is published. This prevents an allocation while only two functions
-// exist, because each function would then keep half of the port's bandwidth and leave none for the third.
+// offers waits until the given number of devices is published. Otherwise, the scheduler could allocate devices while
+// only two functions exist: each of them would keep half of the port's bandwidth and leave none for the third.
 func (c *cluster) offers(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {
@@ -212,7 +213,7 @@ func (c *cluster) offers(count int) {
 	})
 }
 
-// released waits until the driver no longer holds a pod's claim. Before that, the driver restores the name of the pod's
+// released waits until the driver has released a pod's claim. By then, the driver has restored the name of the pod's
 // RDMA device.
 func (c *cluster) released(pod string) {
 	c.Helper()
@@ -225,7 +226,7 @@ func (c *cluster) released(pod string) {
 	})
 }
 
-// limited checks that the kernel rejects the requests of a program that needs more than two objects.
+// limited checks that the kernel rejects requests from a program that needs more than two RDMA objects.
 func (c *cluster) limited(pod, device string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// expose creates policies that offer virtual functions exclusively, and the link "port" to several pods.
+// expose creates policies that offer virtual functions for exclusive use, and the link "port" for use by several pods.
 func (c *cluster) expose() {
 	c.Helper()
 	c.apply(`
@@ -43,8 +43,8 @@ spec:
 `)
 }
 
-// topology creates a topology with one step for an RDMA device, and a claim template with the same name. extra contains
-// additional fields for the step.
+// topology creates a topology with a single step for an RDMA device, and a claim template with the same name. extra is
+// YAML with additional fields for the step.
 func (c *cluster) topology(name, cniType, selector, extra string) {
 	c.Helper()
 	c.apply(fmt.Sprintf(`
@@ -79,7 +79,7 @@ func (c *cluster) execute(ctx context.Context, pod string, args ...string) (stri
 	return string(output), err
 }
 
-// outcome is the output and the error of a program in a pod.
+// outcome is the output of a program in a pod and the error from running it.
 type outcome struct {
 	output string
 	err    error
@@ -95,7 +95,7 @@ func (c *cluster) begin(ctx context.Context, pod string, args []string) <-chan o
 	return ended
 }
 
-// addressOfPod returns the IPv4 address of net1.
+// addressOfPod returns the IPv4 address of net1 in the pod.
 func (p *place) addressOfPod() (address string) {
 	p.Helper()
 	p.Inside(func() error {
@@ -112,7 +112,7 @@ func (p *place) addressOfPod() (address string) {
 	return address
 }
 
-// talks starts a server in a pod, and retries a client in another pod until the server is listening. It restarts the
+// talks starts a server in one pod, and retries a client in another pod until the server is listening. It restarts the
 // server if the runtime was too busy to start it.
 func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 	c.Helper()
@@ -131,7 +131,7 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 			}
 			ended = c.begin(ctx, server, serve)
 		case <-ctx.Done():
-			last := <-ended // it exits when the context is canceled
+			last := <-ended // the server exits when the context is canceled
 			c.Fatalf("%q did not succeed: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
 		case <-time.After(time.Second):
 		}
@@ -148,8 +148,8 @@ func (c *cluster) goes(names ...string) {
 	c.Gone(names...)
 }
 
-// Pods that reference a claim for a topology with RDMA can see and open exactly their own device, and exchange data
-// through it. After the pods have terminated, the device is on the machine under its original name.
+// Pods whose claims are for a topology with RDMA can see and open exactly their own device, and exchange data through
+// it. After the pods have terminated, the devices are on the machine under their original names.
 func TestClusterPodsExchangeData(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -162,8 +162,8 @@ func TestClusterPodsExchangeData(t *testing.T) {
 	c.onMachine(before...)
 }
 
-// onMachine waits until the machine has exactly the given RDMA devices. Devices return some time after their Pod
-// objects have been deleted.
+// onMachine waits until the machine has exactly the given RDMA devices. Devices return some time after the Pod objects
+// have been deleted.
 func (c *cluster) onMachine(devices ...string) {
 	c.Helper()
 	c.until("RDMA devices on the machine", func(context.Context) error {
@@ -187,8 +187,8 @@ func (c *cluster) hasLinks(links ...string) {
 	})
 }
 
-// The topology limits the memory that a process may lock. Regardless of its user, an application cannot register its
-// memory if the limit is too low, and can do so if the limit is sufficient.
+// The topology limits how much memory a process may lock. Regardless of the user that it runs as, an application cannot
+// register its memory if the limit is too low, and can if the limit is sufficient.
 func TestClusterLockedMemory(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -207,8 +207,8 @@ func TestClusterLockedMemory(t *testing.T) {
 		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
 			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
 		}
-		// A server that was able to register its memory waits for a peer until the timeout program kills it. The exit
-		// status is then 124.
+		// A server that was able to register its memory waits for a peer until the timeout program kills it, and the
+		// exit status is 124.
 		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
 			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
 		if err == nil || !strings.Contains(output, want.text) {
@@ -219,8 +219,8 @@ func TestClusterLockedMemory(t *testing.T) {
 	}
 }
 
-// The kernel rejects requests for more objects of an RDMA device than the topology allows, even if the device has a
-// different name, and also after it has left the pod and returned.
+// The kernel rejects requests for more RDMA objects on a device than the topology allows, even if the device has been
+// renamed, and even after it has left the pod and returned.
 func TestClusterRDMALimits(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

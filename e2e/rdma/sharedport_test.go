@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Several pods share a port through macvlan. In exclusive mode, the pods' events report why this is not possible. In
+// Several pods share a port through macvlan. In exclusive mode, events for the pods report why this is not possible. In
 // shared mode, each pod gets the port's RDMA device, and the pods exchange data through the port's GID. Their own GIDs,
 // which are in the same table, do not work with Soft RoCE: its socket is in the port's network namespace, but packets
 // for a macvlan's address go to the pod's namespace.
@@ -52,8 +52,8 @@ func TestClusterSharedPort(t *testing.T) {
 	c.silent("one", "two", ends)
 }
 
-// The policies allow pods to use only a port's RDMA device, and the port's interface stays on the host. The pods
-// exchange data through the device, and their only interface is the one for the cluster network.
+// The policies allow pods to use a port's RDMA device without its interface, which stays on the host. The pods exchange
+// data through the device, and their only interface is the one for the cluster network.
 func TestClusterPortWithoutInterface(t *testing.T) {
 	c := newCluster(t, shared)
 	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
@@ -117,7 +117,7 @@ spec:
 	}
 }
 
-// silent checks that two pods can connect over TCP, but that no RDMA message arrives between their own GIDs.
+// silent checks that two pods can connect over TCP, but that RDMA messages between their own GIDs do not arrive.
 func (c *cluster) silent(server, asking string, ends []*end) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -134,7 +134,8 @@ func (c *cluster) silent(server, asking string, ends []*end) {
 		if err == nil {
 			c.Fatalf("%q now works; update docs/limits.md: %s", clientArgs, output)
 		}
-		// The client connected to the server over TCP, and waited for messages until the timeout program killed it.
+		// The client connected to the server over TCP, and then waited for messages until the timeout program killed
+		// it.
 		if strings.Contains(output, "remote address") && strings.Contains(output, "exit code 124") {
 			c.Logf("between GIDs of macvlans on the port: %s", output)
 			return

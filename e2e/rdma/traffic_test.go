@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// end is one end of a connection: an RDMA device in a namespace, with the address of its link.
+// end is one end of a connection: an RDMA device in a namespace, and the address of the device's link.
 type end struct {
 	*place
 	device, address string
 }
 
-// command returns a command that runs a program in the namespace, with a sysfs that shows the namespace's RDMA devices,
-// because libibverbs reads sysfs.
+// command returns a command that runs a program in the namespace, with a sysfs that shows the RDMA devices in the
+// namespace, because libibverbs reads sysfs.
 func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `mount -t sysfs sysfs /sys && exec "$@"`
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.Path, "unshare", "--mount", "bash", "-c",
 		script, "bash"}, args...)...)
 }
 
-// gid returns the index of the GID for the end's address, as an argument for programs. It waits, because the kernel
-// adds the GID some time after the address.
+// gid returns the index of the GID for the end's address, as a program argument. It waits for the GID, which the kernel
+// adds some time after the address.
 func (e *end) gid() (index string) {
 	e.Helper()
 	mapped := netip.AddrFrom16(netip.MustParseAddr(e.address).As16()).As16()
@@ -56,7 +56,7 @@ func (e *end) gid() (index string) {
 // rping connects one end to another with rdma_cm, and sends messages. It requires queue pair 1 on both devices.
 func (e *end) rping(server *end) {
 	e.Helper()
-	server.gid() // rdma_cm finds the device by the GID
+	server.gid() // rdma_cm uses the GID to find the device
 	e.gid()
 	address := []string{"-a", server.address, "-C", "3"}
 	e.converse(server, slices.Concat([]string{"rping", "-s"}, address), slices.Concat([]string{"rping", "-c"}, address))
@@ -68,7 +68,7 @@ func (e *end) pingPong(server *end, size int) {
 	e.converse(server, pingPong(server, size), append(pingPong(e, size), server.address))
 }
 
-// pingPong returns the command for a server. With an address appended, it is the command for a client.
+// pingPong returns the command line for a server. With an address appended, it is the command line for a client.
 func pingPong(e *end, size int) []string {
 	return []string{"ibv_rc_pingpong", "-d", e.device, "-g", e.gid(), "-n", "20", "-s", fmt.Sprint(size)}
 }
