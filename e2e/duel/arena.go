@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// arena is a cluster with one contestant.
+// arena is a cluster on which one contestant runs.
 type arena struct {
 	options Options
 	cluster *lab.Cluster
@@ -26,8 +26,8 @@ type arena struct {
 	stop func() error
 }
 
-// enter creates a cluster with the links that all contestants use. The peers directory is in the CNI plugin path of
-// every cluster, so that all nodes are identical.
+// enter creates a cluster with the links that all contestants use. The peers directory is in every cluster's CNI plugin
+// path, so that all nodes are identical.
 func enter(ctx context.Context, options Options) (*arena, error) {
 	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
 		ExtraCNIDirs: peerPlugins(options.Peers)})
@@ -56,8 +56,8 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
-// leave tears down the cluster and the processes that were started outside of it. It works even if the context has been canceled, so that an
-// interrupted run leaves no cluster behind.
+// leave tears down the cluster and the processes that were started outside of it. It works even if the context has been
+// canceled, so that an interrupted run does not leave a cluster behind.
 func (a *arena) leave(ctx context.Context) error {
 	var err error
 	if a.stop != nil {
@@ -75,7 +75,8 @@ func (a *arena) addLinks(prefix string, first, end int) error {
 	return nil
 }
 
-// apply applies objects, with retries for 30 seconds, because webhooks and definitions might not be ready yet.
+// apply applies objects. It retries for 30 seconds, because webhooks and custom resource definitions might not be ready
+// yet.
 func (a *arena) apply(ctx context.Context, objects string) error {
 	end := time.Now().Add(30 * time.Second)
 	for {
@@ -95,8 +96,8 @@ func (a *arena) apply(ctx context.Context, objects string) error {
 	}
 }
 
-// lost returns the names, in sorted order, of the moved links that are missing from the node; links is their total
-// number. It waits up to half a minute for links that are still being returned.
+// lost returns the sorted names of the moved links that are missing from the node; links is the total number of moved
+// links. It waits up to half a minute for links that are still being returned.
 func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	var missing []string
 	for range 30 {
@@ -141,9 +142,9 @@ type usage struct {
 // platforms that Go supports.
 const ticks = 100
 
-// use returns the resource usage of the daemon that runs program, or zero if program is empty. On the node, it runs a
-// command that finds the process by the program's path in its container. The CPU time includes CNI plugins that the
-// daemon started and waited for.
+// use returns the resource usage of the daemon that runs program, or zero if program is empty. It runs a command on the
+// node that finds the process by the path of the program in its container. The CPU time includes that of CNI plugins
+// that the daemon has started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
 		return usage{}, nil
@@ -157,9 +158,8 @@ done`, program)
 	return parseUsage(program, string(output))
 }
 
-// parseUsage parses the node's output for a program: its PID, the lines of /proc/PID/status and the times from
-// /proc/PID/stat (proc(5)). It returns an error if two processes run the same program, since they cannot be
-// distinguished.
+// parseUsage parses the command's output for a program: the PID, the lines in /proc/PID/status and the times in
+// /proc/PID/stat (proc(5)). It returns an error if two processes run the program, since they cannot be distinguished.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -192,9 +192,9 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// metrics returns the metrics page that a daemon serves on a node port. The difference between two pages is the usage
-// in between. While the daemon runs, histogram sums only grow; counting and checkDaemon verify that the daemon was not
-// restarted.
+// metrics returns the metrics page that a daemon serves on a node port. The difference between two pages is what was
+// used in the meantime. While the daemon runs, histogram sums only increase; counting and checkDaemon verify that the
+// daemon has not been restarted.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,
@@ -215,7 +215,7 @@ func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	return string(body), err
 }
 
-// sumOf adds up a page's metrics whose names begin with a prefix.
+// sumOf returns the sum of all metrics on a page whose names begin with a prefix.
 func sumOf(page, prefix string) (sum float64) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)

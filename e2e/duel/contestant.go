@@ -21,27 +21,27 @@ const (
 	macvlan   = "macvlan"
 )
 
-// Ours is the name of this driver among the contestants.
+// Ours is the name of the contestant that is this driver.
 const Ours = "netdev and macvlan by this driver"
 
-// otherVersion is the subdirectory of the peers directory that contains the programs of another version of this driver,
-// in the same layout as bin. Use it to measure the cost of a change. The programs run with the manifests of the current
-// version.
+// otherVersion is the subdirectory of the peers directory that contains the programs from another version of this
+// driver, in the same layout as bin. Use it to measure the cost of a change. The programs run with the current
+// version's manifests.
 const otherVersion = "before"
 
-// contestant is one way to attach interfaces to pods. No other code depends on a specific contestant. To add a
-// contestant, add an element to contestants, and its binary to the peers directory.
+// contestant is one way of attaching interfaces to pods. No other code depends on a specific contestant. To add a
+// contestant, add an element to the list in contestants, and its binary to the peers directory.
 type contestant struct {
 	name string
 	// kinds are the kinds of interfaces to measure, in addition to pods without interfaces.
 	kinds []string
-	// binary is the contestant's program in the peers directory; empty if this repository builds the contestant.
+	// binary is the contestant's program in the peers directory; empty if the contestant is built from this repository.
 	binary string
-	// optional is true if a missing contestant is not an error.
+	// optional is true if it is not an error that the contestant's programs are missing.
 	optional bool
 	// start deploys the contestant in the cluster. Any processes that it starts terminate with the cluster.
 	start func(context.Context, *arena) error
-	// objects returns, as YAML, the objects that pods with n interfaces of a kind need. The objects are named kind-n.
+	// objects returns the objects that pods with n interfaces of a kind need, as YAML. The objects are named kind-n.
 	// makeRequest returns the part of the pod manifest that references them.
 	objects     func(kind string, n int) string
 	makeRequest func(kind string, n int) request
@@ -49,11 +49,11 @@ type contestant struct {
 	daemon string
 	// driver is the name of the DRA driver.
 	driver string
-	// hook and plugin are name prefixes of the histogram sums for the seconds spent in RunPodSandbox and in CNI
-	// plugins. The daemon serves these metrics on the node port port.
+	// hook and plugin are prefixes of the names of histogram sums, for the seconds spent in RunPodSandbox and in CNI
+	// plugins. The daemon serves these metrics on the node port.
 	port         int
 	hook, plugin string
-	// churns is true if a pod may be created while the previous one is terminating, because any free device is
+	// churns is true if a pod can be created while the previous one is terminating, because any free device is
 	// suitable.
 	churns bool
 }
@@ -65,7 +65,7 @@ type request struct {
 }
 
 // contestants returns all contestants in the order in which the page shows them. The first two contestants are the
-// baselines: the cost of a pod, and the cost of any claim.
+// baselines: the cost of a pod alone, and the cost of any claim.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	ours := contestant{
@@ -135,7 +135,7 @@ func startIdle(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startOurs installs this driver, with the programs in bin and the chart in the clone.
+// startOurs installs this driver, using the programs in bin and the chart in the clone.
 func startOurs(ctx context.Context, a *arena, bin string) error {
 	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: bin,
 		Progress: a.options.Progress}); err != nil {
@@ -144,7 +144,7 @@ func startOurs(ctx context.Context, a *arena, bin string) error {
 	return a.apply(ctx, ourPolicies)
 }
 
-// startDranet deploys dranet as its own manifest does, but with an image built from its binary and with a filter that
+// startDranet deploys dranet as in its own manifest, but with an image built from its binary and with a filter that
 // accepts veths.
 func startDranet(ctx context.Context, a *arena) error {
 	dir, err := os.MkdirTemp("", "duel-")
@@ -168,8 +168,9 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes Multus the node's first CNI plugin, which delegates to the existing configuration. The runtime uses
-// the first file by name in the configuration directory. It watches the directory, so no restart is needed.
+// startMultus makes Multus the node's CNI plugin, which delegates to the existing configuration. The runtime uses the
+// first file in the configuration directory, in order of file names. It watches the directory, so it does not have to
+// be restarted.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

@@ -51,7 +51,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// some returns results with one contestant of each kind.
+// some returns results that include one contestant of each kind.
 func some() *Results {
 	r := &Results{Samples: 2, Rounds: 2, Skipped: map[string]string{"Multus": "multus is not in the given folder"},
 		Machine: map[string]string{"processors": "2"}}
@@ -108,7 +108,7 @@ func TestChartsAreXML(t *testing.T) {
 				circles++
 			}
 		}
-		want := len(interfaces()) + 1 // plus one in the legend
+		want := len(interfaces()) + 1 // and one in the legend
 		if name == chartOfMacvlans {
 			want = 0
 		}
@@ -131,7 +131,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// The published pages contain exactly the results from the published samples.
+// The results on the published pages are exactly those generated from the published samples.
 func TestPublishedPage(t *testing.T) {
 	published, err := Read("../../docs/performance.json")
 	if errors.Is(err, os.ErrNotExist) {
@@ -167,7 +167,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 }
 
-// choose reports missing peers. It only reports that the other version of this driver is missing if the user has named
+// choose reports missing peers. It reports that the other version of this driver is missing only if the user asked for
 // that version.
 func TestChoose(t *testing.T) {
 	const other = "another version of this driver"

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// course is a series of pods of one kind that are created sequentially.
+// course is a series of pods of one kind, created sequentially.
 type course struct {
 	kind         string
 	interfaces   int
@@ -17,8 +17,9 @@ type course struct {
 	hooks, plugins []float64
 }
 
-// prepare creates the objects for pods without interfaces from the contestant, and for pods with each given number of
-// interfaces, for each kind. It then starts the watch on pods. If it returns no error, the caller must stop the watch.
+// prepare creates the objects for pods without interfaces from the contestant and, for each kind of interface, for pods
+// with each of the given numbers of interfaces. It then starts watching pods. If it returns no error, the caller must
+// stop the watch.
 func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	m.courses = []*course{{kind: none}}
 	for _, kind := range m.kinds {
@@ -34,9 +35,9 @@ func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	return err
 }
 
-// inTurn creates pods sequentially. Each iteration creates one pod for each course of each measurement, so that changes
-// in the speed of the machine affect all courses. The order differs between iterations, so that no course always
-// follows the same other course, but the order is the same in each run. The first pod of each course is not counted.
+// inTurn creates pods sequentially. Each iteration creates one pod for each course in each measurement, so that changes
+// in the machine's speed affect all courses. The order differs between iterations, so that no course always follows the
+// same other course, but it is the same in each run. The first pod in each course is not counted.
 func inTurn(ctx context.Context, samples int, measurements ...*measurement) error {
 	type entry struct {
 		*measurement
@@ -61,7 +62,7 @@ func inTurn(ctx context.Context, samples int, measurements ...*measurement) erro
 	return nil
 }
 
-// keepCourses adds the measurements of all courses to the results.
+// keepCourses adds the measurements from all courses to the results.
 func (m *measurement) keepCourses(load string) {
 	for _, c := range m.courses {
 		m.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: load, Milliseconds: c.milliseconds,
@@ -69,7 +70,7 @@ func (m *measurement) keepCourses(load string) {
 	}
 }
 
-// single creates pods sequentially. The daemon's usage is counted over all of them.
+// single creates pods sequentially. The daemon's resource usage is totaled over all of them.
 func (m *measurement) single(ctx context.Context) error {
 	if err := m.prepare(ctx, interfaces()); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (m *measurement) single(ctx context.Context) error {
 	return nil
 }
 
-// run creates the next pod in a course. It measures the hook for pods with interfaces.
+// run creates the next pod in a course. For pods with interfaces, it also measures the hook.
 func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
 	asked := request{}
 	if c.interfaces > 0 {
@@ -107,8 +108,8 @@ func (m *measurement) run(ctx context.Context, f *follower, c *course, name stri
 	return next()
 }
 
-// timeHook adds to the pod's course the time that RunPodSandbox waited while do created the pod, taken from the
-// increase in the daemon's histograms.
+// timeHook calls do, which creates a pod, and adds to the course how long RunPodSandbox waited in the meantime,
+// according to the increase in the daemon's histograms.
 func (m *measurement) timeHook(ctx context.Context, c *course, do func() error) error {
 	if m.hook == "" {
 		return do()

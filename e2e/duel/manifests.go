@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Names of the node's links: links with linkPrefix and a number are moved into pods, and links with sharedPrefix and a
-// number are the parents of macvlans.
+// Prefixes for the names of the node's links, followed by a number: links with linkPrefix are moved into pods, and
+// links with sharedPrefix are the parents of macvlans.
 const (
 	linkPrefix   = "du"
 	sharedPrefix = "dm"
-	// devices is the number of links for sequential pods, and crowd is the number of concurrent pods.
+	// devices is the number of links available to sequential pods, and crowd is the number of concurrent pods.
 	devices = 10
 	crowd   = 100
 )
@@ -62,13 +62,13 @@ spec:
 ---%s`, name, steps, claimTemplate(name, classes...))
 }
 
-// addresses returns the IPAM configuration for the i-th macvlan, which is the same for all contestants.
+// addresses returns the IPAM configuration for a pod's i-th macvlan, which is the same for all contestants.
 func addresses(i int) string {
 	return fmt.Sprintf(`{"type": "host-local", "subnet": "10.18%d.0.0/22"}`, i)
 }
 
-// multusObjects returns the NetworkAttachmentDefinitions for n interfaces. Multus has no pool of links, so each
-// definition names a link.
+// multusObjects returns the NetworkAttachmentDefinitions for n interfaces. Multus does not allocate links from a pool,
+// so each definition names a link.
 func multusObjects(kind string, n int) string {
 	var list []string
 	for i := range n {
@@ -106,12 +106,13 @@ spec:
 `, name, requests)
 }
 
-// multusConfig is a format string that takes the path of a kubeconfig and the cluster's own network configuration. With
-// a network list in clusterNetwork, Multus 4.2.3 loses the data that DEL needs.
+// multusConfig is a format string for Multus' configuration, with placeholders for the path of a kubeconfig and for the
+// cluster's own network configuration. If clusterNetwork refers to a network list, Multus 4.2.3 loses the data required
+// for DEL.
 const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
 `
 
-// dranetManifest runs dranet with the permissions that it requires. dranet only offers the duel's links, including
+// dranetManifest runs dranet with the permissions that it requires. dranet offers only the duel's links, including
 // veths.
 const dranetManifest = `
 apiVersion: rbac.authorization.k8s.io/v1

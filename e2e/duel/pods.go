@@ -20,8 +20,8 @@ import (
 // errTooLong means that a pod did not reach the expected state within readyIn.
 var errTooLong = errors.New("it took too long")
 
-// readyIn is the time limit for starting a pod. It is longer than the kubelet's longest retry delay, so that one failed
-// attempt does not count as a failed start.
+// readyIn is the time limit for starting a pod. It is longer than the kubelet's longest retry delay, so that a single
+// failed attempt does not make the start fail.
 const readyIn = 2 * time.Minute
 
 // pod returns a pod that sleeps until it receives a signal and then exits immediately.
@@ -47,15 +47,15 @@ func pod(name string, r request) *corev1.Pod {
 	return p
 }
 
-// follower watches all pods in the duel, so that no watch has to start while the clock is running. It receives and
-// stores events immediately, because the server terminates a watch whose events are not read. The channel has room for
-// all events in a series, so the goroutine never blocks. The goroutine records the time at which each event arrives,
-// not the time at which a caller reads it. It writes failed before it closes the channel, and callers only read failed
-// after the channel is closed, so this is not a data race.
+// follower watches all pods in the duel, so that no watch has to be established while the clock is running. It receives
+// and stores events immediately, because the server terminates a watch if its events are not read. The channel has room
+// for all events in a series, so the goroutine never blocks. The goroutine records the time at which each event
+// arrives, not the time at which a caller reads it. It writes failed before it closes the channel, and callers only
+// read failed after the channel is closed, so this is not a data race.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
-	failed error        // the reason, if the watch has ended
+	failed error        // why the watch ended, if it has
 }
 
 // seenPod is a watch event with its arrival time.
@@ -68,11 +68,11 @@ type seenPod struct {
 // mostEvents exceeds the number of events in one series: each pod causes about ten events.
 const mostEvents = 100_000
 
-// follow watches the pods of the run. Times are recorded when events arrive, so samples do not depend on a caller's
-// polling interval.
+// follow watches the pods in the run. Times are recorded when events arrive, so samples do not depend on a polling
+// interval.
 func (a *arena) follow(ctx context.Context) (*follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	// A retry watcher continues after a lost connection, which is likely while many events occur.
+	// A retry watcher continues after a lost connection, which is likely when there are many events.
 	options := metav1.ListOptions{LabelSelector: "duel=pod"}
 	var pods *toolswatch.RetryWatcher
 	now, err := a.client.CoreV1().Pods("default").List(ctx, options)
@@ -221,7 +221,7 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, opt
 }
 
 // burst creates n pods concurrently and returns the times at which they became Ready, in ascending order. Pods that do
-// not become Ready are left out. The time limit restarts whenever a pod becomes Ready.
+// not become Ready are left out. The time limit starts anew whenever a pod becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {
@@ -265,7 +265,7 @@ func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []flo
 	return milliseconds, errors.Join(err, a.allGone(ctx))
 }
 
-// allGone waits until none of the duel's pods remain.
+// allGone waits until none of the duel's pods exist any longer.
 func (a *arena) allGone(ctx context.Context) error {
 	for end := time.Now().Add(readyIn); ; {
 		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "duel=pod"})

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Render replaces the part of a page that is between these marker lines.
+// Render replaces the part of a page between these marker lines.
 const (
 	partBegins = "<!-- made by duel: begin -->"
 	partEnds   = "<!-- made by duel: end -->"
 )
 
-// Render writes the result tables into a page, and the charts next to the page. It writes the charts first, so that the
-// tables are never newer than the charts.
+// Render writes the result tables to a page, and the charts to files next to it. It writes the charts first, so that
+// the tables are never newer than the charts.
 func Render(r *Results, page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -101,7 +101,7 @@ func Tables(r *Results) string {
 	return b.String()
 }
 
-// putSideBySide writes the table for the side-by-side stage, if that stage was measured.
+// putSideBySide writes the table for the side-by-side stage if that stage was measured.
 func (r *Results) putSideBySide(put func(string, ...any)) {
 	measured := slices.DeleteFunc(r.names(), func(name string) bool {
 		return len(r.find(name, none, sideBySideLoad, 0).Milliseconds) == 0
@@ -130,8 +130,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	}
 }
 
-// putHooks writes the table of the times that containerd waits. It shows each contestant's own overhead separately,
-// because a plugin's duration does not depend on its caller.
+// putHooks writes the table that shows how long containerd waits. It lists each contestant's own overhead separately,
+// because how long a plugin takes does not depend on its caller.
 func (r *Results) putHooks(put func(string, ...any)) {
 	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the " +
 		"first table: milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
@@ -151,7 +151,7 @@ func (r *Results) putHooks(put func(string, ...any)) {
 	}
 }
 
-// hooks returns the series' cell in the table that putHooks writes.
+// hooks returns the cell for the series in the table that putHooks writes.
 func (s *Series) hooks() string {
 	if len(s.HookMilliseconds) == 0 {
 		return ""
@@ -163,8 +163,8 @@ func (s *Series) hooks() string {
 	return text
 }
 
-// putCosts writes the table of the contestants' resource usage, per interface rather than per pod, because a contestant
-// that attaches four interfaces to a pod has done four times the work.
+// putCosts writes the table of the contestants' resource usage, per interface rather than per pod, because attaching
+// four interfaces to a pod is four times the work of attaching one.
 func (r *Results) putCosts(put func(string, ...any)) {
 	put("\n### Resource usage\n\nOf the daemon and its child processes, during the first table; memory " +
 		"also during the concurrent pods.\n\n")
@@ -190,7 +190,7 @@ func (r *Results) putCosts(put func(string, ...any)) {
 	}
 }
 
-// unless formats a measured value. Zero means not measured.
+// unless formats a measured value. Zero means that it was not measured.
 func unless(value float64, format string) string {
 	if value == 0 {
 		return ""
@@ -198,7 +198,7 @@ func unless(value float64, format string) string {
 	return fmt.Sprintf(format, value)
 }
 
-// names returns the contestants in run order.
+// names returns the contestants in the order in which they ran.
 func (r *Results) names() (names []string) {
 	for _, s := range r.Series {
 		if !slices.Contains(names, s.Contestant) {
@@ -208,7 +208,7 @@ func (r *Results) names() (names []string) {
 	return names
 }
 
-// kinds returns a contestant's kinds of interfaces. If the contestant has none, kinds returns only the kind for pods
+// kinds returns the kinds of interfaces measured for a contestant. If there are none, it returns only the kind for pods
 // without interfaces.
 func (r *Results) kinds(name string) (kinds []string) {
 	for _, s := range r.Series {
@@ -229,7 +229,7 @@ func row(name, kind string) string {
 	return name + ": " + kind
 }
 
-// quantiles formats P50 and P99 of a series, and the difference from the plain series' P50 if the plain series has
+// quantiles formats the P50 and P99 of a series, and the difference from the P50 of the plain series if that series has
 // samples.
 func quantiles(s, plain Series) string {
 	text := ""
@@ -262,7 +262,7 @@ const (
 	chartOfMacvlans = "performance-macvlan.svg"
 )
 
-// Charts returns charts of the additional start time compared with pods without interfaces, keyed by file name.
+// Charts returns charts of how much longer pods take to start than pods without interfaces, keyed by file name.
 func Charts(r *Results) map[string]string {
 	return map[string]string{
 		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),
@@ -289,8 +289,8 @@ const (
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
 // curves returns the curves for all contestants that have measurements for every number of interfaces, and the highest
-// value. A contestant without measurements for one of these numbers has no curve, because a gap would look like a
-// measurement.
+// value. A contestant without measurements for one of these numbers has no curve, because the line across the gap would
+// look like a measurement.
 func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	highest = smallestTickStep
 	for _, name := range r.names() {
@@ -313,8 +313,8 @@ func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	return curves, highest
 }
 
-// chart returns a chart as SVG. It does not use a library, since the library would determine the size, the fonts and
-// the order of attributes, and each new library version would change every chart in the repository.
+// chart returns a chart as SVG. It does not use a library, since a library would determine the size, the fonts and the
+// order of attributes, and every chart in the repository would change with each new version of the library.
 func (r *Results) chart(title string, kinds ...string) string {
 	curves, highest := r.curves(kinds)
 	step := smallestTickStep

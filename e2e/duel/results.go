@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Results contains all measurements of one run, sample by sample. It contains samples instead of statistics, so that
-// new tables can be generated from an old run. It also defines the file format, so new fields must be optional.
+// Results contains all measurements from one run. It contains individual samples instead of statistics, so that new
+// tables can be generated from an old run. It also defines the file format, so new fields must be optional.
 type Results struct {
 	// Time is the start time of the run.
 	Time time.Time `json:"time"`
-	// Machine and Versions describe the environment of the run. They map names to text.
+	// Machine and Versions describe the environment of the run, as maps from names to values.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is the number of pods per series and round. Side by side, it is multiplied by moreSamples. Rounds is the
-	// number of times that each contestant is measured.
+	// Samples is the number of pods per series and round; in the side-by-side stage, it is multiplied by moreSamples.
+	// Rounds is the number of times that each contestant is measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
-	// Skipped contains the contestants that were not measured, or were only partly measured, with the reasons.
+	// Skipped lists the contestants that were not measured, or were measured only partly, with the reasons.
 	Skipped map[string]string `json:"skipped,omitempty"`
-	// Series contains the times from create to Ready.
+	// Series contains the times from creation to Ready.
 	Series []Series `json:"series"`
-	// Costs contains the resource usage and the lost links of the contestants.
+	// Costs contains the contestants' resource usage and lost links.
 	Costs []Cost `json:"costs"`
 }
 
@@ -35,26 +35,27 @@ type Series struct {
 	Contestant string `json:"contestant"`
 	// Kind is the kind of interface: "none", "claim only", "moved link" or "macvlan".
 	Kind string `json:"kind"`
-	// Interfaces is the number of interfaces of each pod, in addition to the interface on the cluster's network.
+	// Interfaces is the number of interfaces in each pod, in addition to the interface on the cluster network.
 	Interfaces int `json:"interfaces"`
-	// Load is "single" (the next pod, one of each kind in turn, is created when the previous pod no longer exists),
+	// Load is "single" (the next pod, one of each kind in turn, is created once the previous pod no longer exists),
 	// "churn" or "churn, forced" (the next pod is created as soon as the previous pod is Ready and being deleted,
 	// gracefully or with a grace period of 0), "burst" (all concurrently), "killed" (the daemon was killed just before)
 	// or "side by side" (like "single", but with all contestants' clusters running at the same time).
 	Load string `json:"load"`
-	// Milliseconds contains the times from create to Ready, in pod order.
+	// Milliseconds contains the times from creation to Ready, in pod order.
 	Milliseconds []float64 `json:"milliseconds"`
-	// NotReady is the number of pods in a burst that did not become Ready within two minutes of the previous pod.
+	// NotReady is the number of pods in a burst that did not become Ready within two minutes after the previous pod
+	// did.
 	NotReady int `json:"notReady,omitempty"`
-	// HookMilliseconds contains, for each pod in the same order, the time that RunPodSandbox waited for the contestant.
+	// HookMilliseconds contains, for each pod in the same order, how long RunPodSandbox waited for the contestant.
 	// PluginMilliseconds contains the part of this time that was spent in CNI plugins. Both are empty if the contestant
-	// does not report them.
+	// does not report these times.
 	HookMilliseconds   []float64 `json:"hookMilliseconds,omitempty"`
 	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
 }
 
-// overhead returns the contestant's time in RunPodSandbox without its plugins, in milliseconds per pod. It returns nil
-// if the contestant does not report this time.
+// overhead returns the time that RunPodSandbox waited for the contestant, excluding its plugins, in milliseconds per
+// pod. It returns nil if the contestant does not report this time.
 func (s *Series) overhead() []float64 {
 	if len(s.PluginMilliseconds) != len(s.HookMilliseconds) {
 		return nil
@@ -66,21 +67,21 @@ func (s *Series) overhead() []float64 {
 	return rest
 }
 
-// Cost is the resource usage of one contestant for its series, in one round.
+// Cost is one contestant's resource usage for its series in one round.
 type Cost struct {
 	Contestant string `json:"contestant"`
-	// Attachments is the number of interfaces that pods got, and Pods is the number of these pods. Intervening pods
-	// without interfaces are not counted, but the daemon's usage includes them.
+	// Attachments is the number of interfaces attached to pods, and Pods is the number of these pods. Pods without
+	// interfaces in between are not counted, but the daemon's usage includes them.
 	Attachments int `json:"attachments"`
 	Pods        int `json:"pods"`
-	// CPUSeconds is the CPU time of the contestant's daemon and the daemon's child processes, and PeakMiB is the peak
-	// memory of the daemon. Both are zero for contestants without a daemon.
+	// CPUSeconds is the CPU time used by the contestant's daemon and its child processes, and PeakMiB is the daemon's
+	// peak memory usage. Both are zero for contestants without a daemon.
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"`
 	// SliceWrites is the number of changes to the contestant's ResourceSlices while pods were created and deleted.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksGiven is the number of links that the contestant could use. LinksLost contains the links that were missing
-	// from the node at the end.
+	// LinksGiven is the number of links that were available to the contestant. LinksLost lists the links that were
+	// missing from the node at the end.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }
@@ -96,9 +97,9 @@ func Quantile(samples []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// spread returns the random variation of the difference between the medians of two series, in milliseconds: half the
-// width of the interval that contains 95% of the differences if samples are drawn at random, with replacement, from the
-// two series (percentile bootstrap). The same samples always produce the same result. It returns NaN if there are no
+// spread returns the random variation in the difference between the medians of two series, in milliseconds: half the
+// width of the interval that contains 95% of the differences if samples are drawn from the two series at random with
+// replacement (percentile bootstrap). The same samples always produce the same result. It returns NaN if there are no
 // samples.
 func spread(samples, plain []float64) float64 {
 	if len(samples) == 0 || len(plain) == 0 {
@@ -135,7 +136,7 @@ func (r *Results) add(s Series) {
 	r.Series = append(r.Series, s)
 }
 
-// find returns a series. The series has no samples if it was not measured.
+// find returns a series, which has no samples if it was not measured.
 func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	for _, s := range r.Series {
 		if s.Contestant == contestant && s.Kind == kind && s.Load == load && s.Interfaces == interfaces {
@@ -145,7 +146,7 @@ func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	return Series{}
 }
 
-// Read reads results from a file written by Write.
+// Read reads the results in a file written by Write.
 func Read(path string) (*Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -158,7 +159,7 @@ func Read(path string) (*Results, error) {
 	return &r, nil
 }
 
-// Write writes results into a file atomically.
+// Write writes the results to a file atomically.
 func (r *Results) Write(path string) error {
 	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

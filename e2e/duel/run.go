@@ -19,43 +19,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options select the measurements.
+// Options specifies which measurements to take.
 type Options struct {
-	// Clone is the clone of the project, and Bin is the directory that contains its binaries.
+	// Clone is the path of the project's clone, and Bin is the directory that contains its binaries.
 	Clone, Bin string
-	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing binaries are skipped.
+	// Peers is a directory with the other drivers' binaries, named dranet and multus. Contestants whose binaries are
+	// missing are skipped.
 	Peers string
 	// Cluster is the name of the local cluster.
 	Cluster string
 	// Samples is the number of pods per series, and Rounds is the number of rounds.
 	Samples, Rounds int
-	// Only contains the contestants to measure; empty means all.
+	// Only lists the contestants to measure; empty means all.
 	Only []string
-	// Stages contains the stages from AllStages to measure; empty means all.
+	// Stages lists the stages to measure, from AllStages; empty means all.
 	Stages []string
-	// Progress receives lines about the current measurement.
+	// Progress receives progress messages, one per line.
 	Progress io.Writer
-	// Keep is called with the results so far after each contestant, so that the results are not lost if the run is
+	// Keep is called after each contestant with the results so far, so that they are not lost if the run is
 	// interrupted. It may be nil.
 	Keep func(*Results) error
 }
 
 // Stages of a run.
 const (
-	// StageAlone measures one contestant at a time, without other clusters on the machine.
+	// StageAlone measures one contestant at a time, with no other clusters on the machine.
 	StageAlone = "alone"
-	// StageSideBySide runs the clusters of all contestants at the same time.
+	// StageSideBySide runs the clusters for all contestants at the same time.
 	StageSideBySide = "side-by-side"
 )
 
 // AllStages returns the stages of a published run.
 func AllStages() []string { return []string{StageAlone, StageSideBySide} }
 
-// interfaces returns the numbers of interfaces per pod.
+// interfaces returns the numbers of interfaces per pod to measure.
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
-// Run measures all contestants, each on its own cluster. If a contestant fails, Skipped contains its name and the
-// reason, its earlier measurements remain in the results, and the run continues.
+// Run measures all contestants, each on its own cluster. If a contestant fails, its name and the reason are added to
+// Skipped, its earlier measurements remain in the results, and the run continues.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
 	if len(chosen) == 0 {
@@ -82,13 +83,13 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 	return r, nil
 }
 
-// includes reports whether a list selects a value. An empty list selects all values.
+// includes reports whether a list selects a value. An empty list selects every value.
 func includes(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
-// choose returns the contestants to measure, and the names of the skipped contestants with the reason. An optional
-// contestant whose programs are missing is only listed if the user named it.
+// choose returns the contestants to measure, and the names of skipped contestants with the reasons. An optional
+// contestant whose programs are missing is listed as skipped only if the user asked for it.
 func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, c := range contestants() {
@@ -151,7 +152,7 @@ func (c contestant) missing(options Options) string {
 	return ""
 }
 
-// measure measures one contestant in one round, on its own cluster. It only adds costs at the end, so a contestant that
+// measure measures one contestant in one round, on its own cluster. It adds costs only at the end, so a contestant that
 // fails has no costs.
 func measure(ctx context.Context, options Options, c contestant, r *Results) (err error) {
 	a, err := enter(ctx, options)
@@ -182,14 +183,14 @@ type measurement struct {
 	results *Results
 	cost    Cost
 	made    int // number of pod name prefixes used so far
-	// courses, the name prefix of their pods and the watch are set once sequential pods have been prepared.
+	// courses, the name prefix for their pods and the watch are set once sequential pods have been prepared.
 	courses []*course
 	podName string
 	pods    *follower
-	pid     int // of the daemon after its start; 0 to skip the check
+	pid     int // the daemon's PID after its start; 0 to skip the check
 }
 
-// note adds a series to the results. In a burst, missing pods count as not Ready.
+// note adds a series to the results. In a burst, missing pods are counted as not Ready.
 func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	missing := 0
 	if load == "burst" {
@@ -198,7 +199,7 @@ func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	m.keep(Series{Kind: kind, Interfaces: n, Load: load, Milliseconds: milliseconds, NotReady: missing})
 }
 
-// keep adds a series to the results and reports it.
+// keep adds a series to the results and prints it.
 func (m *measurement) keep(s Series) {
 	s.Contestant = m.name
 	m.results.add(s)
@@ -214,8 +215,8 @@ func (m *measurement) prefix() string {
 // errRestarted means that the daemon was restarted, so the samples come from two processes.
 var errRestarted = errors.New("its daemon was restarted while it was measured")
 
-// counting adds to the cost the daemon's resource usage while do creates pods. It returns an error if the daemon is a
-// different process afterwards, since the counters were lost.
+// counting calls do, which creates pods, and adds the resources that the daemon uses in the meantime to the cost. It
+// returns an error if the daemon is a different process afterwards, since the counters have then been lost.
 func (m *measurement) counting(ctx context.Context, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
 	if err != nil {
@@ -242,7 +243,8 @@ func (m *measurement) counting(ctx context.Context, do func() error) error {
 }
 
 // countSliceWrites counts the changes to the contestant's ResourceSlices until end is called. It counts watch events,
-// so writes that change nothing are not counted. The watch starts where the list ends, so no event is counted twice.
+// so writes that do not change anything are not counted. The watch starts at the resource version of the list, so no
+// event is counted twice.
 func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
 	if m.driver == "" {
 		return func() int { return 0 }, nil
@@ -295,8 +297,9 @@ func (m *measurement) churn(ctx context.Context) error {
 	return nil
 }
 
-// burst creates many concurrent pods with one macvlan each and, if any free link is suitable, with one moved link each.
-// There must be as many moved links as pods, so that the result does not include time spent waiting for a free link.
+// burst creates many concurrent pods with one macvlan each and, if the contestant can use any free link, with one moved
+// link each. There must be as many links to move as pods, so that the result does not include time spent waiting for a
+// free link.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)
@@ -326,8 +329,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed creates one pod right after killing the daemon. At that time, no process can prepare the pod's claim, so most
-// of the time is spent waiting for the kubelet to restart the daemon.
+// killed creates one pod right after killing the daemon. There is no process that can prepare the pod's claim at that
+// point, so most of the time is spent waiting for the kubelet to restart the daemon.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -357,7 +360,7 @@ func (m *measurement) killed(ctx context.Context) error {
 	return errors.Join(pods.Delete(ctx, "killed", metav1.DeleteOptions{}), m.allGone(ctx))
 }
 
-// machine describes the machine that the run uses.
+// machine describes the machine on which the run takes place.
 func machine() map[string]string {
 	m := map[string]string{"processors": fmt.Sprint(runtime.NumCPU()), "architecture": runtime.GOARCH}
 	var name unix.Utsname
@@ -384,9 +387,9 @@ func machine() map[string]string {
 	return m
 }
 
-// versions returns the versions of the measured programs. It reads a peer's version from the peer's binary. If the
-// binary was built with go build, its main module has no version, so versions looks for the peer among the
-// dependencies, as in a tools module.
+// versions returns the versions of the measured programs. It reads a peer's version from its binary. If the binary was
+// built from a tools module with go build, the main module has no version, so versions looks for the peer among the
+// dependencies.
 func versions(ctx context.Context, options Options) map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()

@@ -6,25 +6,26 @@ import (
 	"fmt"
 )
 
-// interfacesSideBySide returns the numbers of interfaces that are measured side by side. There are fewer numbers than
-// in the other stage, with more samples each.
+// interfacesSideBySide returns the numbers of interfaces that are measured side by side. They are fewer than in the
+// other stage, with more samples each.
 func interfacesSideBySide() []int { return []int{1, 4} }
 
-// sideBySideLoad is the Load of side-by-side series, and moreSamples is the factor by which their number of pods is
-// multiplied.
+// sideBySideLoad is the Load of side-by-side series, and moreSamples is the factor by which the number of pods in them
+// is multiplied.
 const (
 	sideBySideLoad = "side by side"
 	moreSamples    = 2
 )
 
-// sideBySide creates the clusters of all contestants at the same time, and creates pods sequentially, on each cluster
-// in turn. This reveals differences that are smaller than the variation of the machine over 15 minutes. The drawbacks
-// are that the idle clusters of the other contestants run at the same time, and that concurrent pods are not measured.
-// Pods without interfaces are created on each cluster, so contestants that provide no interfaces are omitted.
+// sideBySide creates the clusters for all contestants at the same time, and then creates pods sequentially, on each
+// cluster in turn. This reveals differences that are smaller than the variation in the machine's speed over 15 minutes.
+// The drawbacks are that the idle clusters of the other contestants run at the same time, and that concurrent pods are
+// not measured. Pods without interfaces are created on each cluster, so contestants that do not provide interfaces are
+// omitted.
 //
-// If a contestant does not start, Skipped contains its name, and the other contestants continue. If a pod does not
-// become Ready, the stage ends for all contestants, because the remaining contestants would run with less load from
-// others. Earlier measurements are kept.
+// If a contestant does not start, its name is added to Skipped, and the other contestants continue. If a pod does not
+// become Ready, the stage ends for all contestants, because there would be less load from other clusters for the
+// remaining ones. Earlier measurements are kept.
 func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
 	var all []*measurement
 	for _, c := range chosen {
@@ -69,8 +70,8 @@ func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Re
 	return errors.Join(ctx.Err(), err)
 }
 
-// enterSideBySide starts a contestant on its own cluster, and prepares its pods. After an error, no part of the cluster
-// remains.
+// enterSideBySide starts a contestant on its own cluster, and prepares its pods. If it returns an error, nothing from
+// the cluster remains.
 func enterSideBySide(ctx context.Context, options Options, c contestant, r *Results) (*measurement, error) {
 	a, err := enter(ctx, options)
 	if err != nil {
@@ -92,8 +93,8 @@ func enterSideBySide(ctx context.Context, options Options, c contestant, r *Resu
 	return m, nil
 }
 
-// checkDaemon returns an error if the daemon has been restarted since its contestant started, because the counters were
-// lost.
+// checkDaemon returns an error if the daemon has been restarted since the contestant was started, because its counters
+// have then been lost.
 func (m *measurement) checkDaemon(ctx context.Context) error {
 	now, err := m.use(ctx, m.daemon)
 	if err == nil && now.pid != m.pid {
