@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// spread contains an AddressRange and two topologies that use its addresses: one with macvlan interfaces on the wire,
-// and one that moves a link to the wire into the pod and creates a VLAN on it.
+// spread contains an AddressRange and two topologies that use addresses from it: one with macvlan interfaces on the
+// wire, and one that moves a link on the wire into the pod and creates a VLAN on it.
 const spread = `
 apiVersion: networking.dra.io/v1alpha1
 kind: AddressRange
@@ -68,9 +68,9 @@ spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagge
 `
 
 // TestAddressRange allocates addresses from one range to pods on several nodes, on macvlan interfaces and in a VLAN.
-// The addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its
-// blocks and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay
-// reserved until their return delay expires.
+// The addresses are unique, and the pods can reach each other through their nodes' kernels. A lost node keeps its
+// blocks and uses them again when it returns. If a Node object was deleted, the node is assigned new blocks, and its
+// old blocks stay reserved until their return delay expires.
 func TestAddressRange(t *testing.T) {
 	f := newFleet(t, "range")
 	f.apply(spread)
@@ -113,8 +113,8 @@ func TestAddressRange(t *testing.T) {
 	f.ready(nil, slices.Collect(maps.Keys(places))...)
 	addresses = f.uniqueAddresses(places)
 	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
-	// Blocks of the deleted Node object stay reserved while a node with the same name has claims that are about as old
-	// as the release of the blocks, so remove the pods with these claims first.
+	// The deleted Node object's blocks stay reserved as long as a node with the same name has claims that are about as
+	// old as the release of the blocks, so remove the pods with these claims first.
 	f.remove("anew0", "anew1")
 	delete(places, "anew0")
 	delete(places, "anew1")
@@ -138,9 +138,9 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	return rest[0], f.nodes[index], rest[1]
 }
 
-// vlan checks that pods in a VLAN on two nodes can reach each other, and that a pod outside the VLAN cannot reach them.
-// If the kernel does not support VLANs, vlan checks that pod events report this before anything is attached, and that
-// the pods' links stay on the host.
+// vlan checks that pods on two nodes that are in the same VLAN can reach each other, and that a pod outside the VLAN
+// cannot reach them. If the kernel does not support VLANs, vlan checks that events for the pods report this before
+// anything is attached, and that the pods' links stay on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -169,7 +169,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	}
 }
 
-// event waits for a pod event that contains all texts.
+// event waits for an event for a pod that contains all texts.
 func (f *fleet) event(pod string, texts ...string) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("an event of pod %s says %q", pod, texts), func(context.Context) error {
@@ -183,8 +183,8 @@ func (f *fleet) event(pod string, texts ...string) {
 	})
 }
 
-// swap switches off two nodes with pods, force-deletes the pods, and switches the nodes on again. Before that, it
-// deletes the Node object of the second node, so that this node registers as a new node.
+// swap switches off two nodes with pods, force-deletes the pods, and switches the nodes back on. Before it does so, it
+// deletes the second node's Node object, so that this node registers as a new node.
 func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	f.Helper()
 	for _, n := range []*lab.Node{lost, replaced} {
@@ -215,7 +215,7 @@ func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	}
 }
 
-// blocks returns the blocks of the range, by name.
+// blocks returns the address blocks in the range, keyed by name.
 func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	f.Helper()
 	var list v1alpha1.AddressBlockList
@@ -231,8 +231,8 @@ func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	return found
 }
 
-// returned shortens the range's delay, and waits until all released blocks are returned. The controller measures the
-// delay itself instead of using the time in a block's status.
+// returned shortens the range's return delay, and waits until all released blocks have been returned. The controller
+// measures the delay itself instead of using the time in a block's status.
 func (f *fleet) returned() {
 	f.Helper()
 	if output, err := f.kubectl("", "patch", "addressrange", "spread", "--type=merge", "--patch",
@@ -253,7 +253,7 @@ func (f *fleet) returned() {
 	})
 }
 
-// removeSpread removes the range and its users.
+// removeSpread removes the range and the objects that use it.
 func (f *fleet) removeSpread() {
 	f.must("delete", "pods", "--all", "--force", "--grace-period=0")
 	f.must("delete", "networktopology", "spread", "tagged")
@@ -268,7 +268,7 @@ func (f *fleet) removeSpread() {
 }
 
 // uniqueAddresses is like distinctAddresses, but also checks that each pod has one IPv4 and one IPv6 address, from
-// blocks that belong to the current UID of the pod's Node object.
+// blocks that are assigned to the current UID of the pod's node.
 func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	blocks, found := f.blocks(), f.distinctAddresses(places)
@@ -289,8 +289,8 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 	return found
 }
 
-// distinctAddresses returns the pods' addresses on net1, IPv4 before IPv6, as reported by the kernels of their nodes.
-// It checks that no two pods have the same address.
+// distinctAddresses returns the pods' addresses on net1, IPv4 before IPv6, as reported by their nodes' kernels. It
+// checks that no two pods have the same address.
 func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	found, owners := map[string][]string{}, map[string]string{}
@@ -316,8 +316,8 @@ func inBlock(block *v1alpha1.AddressBlock, address string) bool {
 	})
 }
 
-// reach waits until a pod gets replies from all of its peers' addresses through net1. A busy machine may lose
-// individual pings.
+// reach waits until a pod has received ping replies from all of its peers' addresses through net1. A busy machine may
+// drop individual pings.
 func (f *fleet) reach(pod string, peers ...[]string) {
 	f.Helper()
 	for _, address := range slices.Concat(peers...) {

@@ -25,7 +25,7 @@ func (f *fleet) allocatedOn(claim string, n *lab.Node) {
 	})
 }
 
-// poolOf returns an error unless a pool belongs to a node.
+// poolOf returns an error unless a pool is one of the node's pools.
 func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 	list, err := f.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -39,7 +39,8 @@ func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 	return fmt.Errorf("its pool is %q, which does not belong to %s", pool, n.NodeName())
 }
 
-// statusOf waits until a claim's status describes a node's device, with the hardware address from that node's kernel.
+// statusOf waits until a claim's status describes a device on a node, with the hardware address that the node's kernel
+// reports.
 func (f *fleet) statusOf(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("status of claim %s is of %s", claim, n.NodeName()), func(ctx context.Context) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// lease is the name of the active controller's lease.
+// lease is the name of the lease held by the active controller.
 const lease = "dra-network-controller"
 
 // leaderless is a topology that is created while no controller is active. invalid is a topology that every webhook
-// rejects, and mistake is the field that the webhook's message names.
+// rejects, and mistake is the field that is named in the webhook's message.
 const (
 	leaderless = `
 apiVersion: networking.dra.io/v1alpha1
@@ -37,9 +37,9 @@ spec:
 	mistake = "spec.steps[0].selector.cel"
 )
 
-// TestControllerFailover runs two controllers, and kills the active one repeatedly until the standby gets the lease.
-// During this time, the standby's webhook responds. A topology that is created during this time gets its classes
-// afterwards.
+// TestControllerFailover runs two controllers, and kills the active one repeatedly until the standby acquires the
+// lease. In the meantime, the standby's webhook responds. The classes for a topology that is created in the meantime
+// are created afterwards.
 func TestControllerFailover(t *testing.T) {
 	f := newFleet(t, "failover")
 	scale := func(replicas int) {
@@ -52,8 +52,8 @@ func TestControllerFailover(t *testing.T) {
 	t.Cleanup(func() { f.must("delete", "networktopology", "leaderless", "--ignore-not-found") })
 	f.killPod(leader)
 	f.apply(leaderless)
-	// The webhooks' failurePolicy is Ignore: until the API server has detected that a controller was killed, it also
-	// sends requests to that controller, and accepts the objects if these requests fail.
+	// The webhooks' failurePolicy is Ignore: until the API server has detected that a controller was killed, it still
+	// sends some requests to that controller, and accepts the objects if these requests fail.
 	t.Cleanup(func() { f.must("delete", "networktopology", "invalid", "--ignore-not-found") })
 	f.eventually("an invalid topology is refused for its mistake", func(context.Context) error {
 		output, err := f.kubectl(invalid, "create", "-f", "-")
@@ -79,7 +79,7 @@ func TestControllerFailover(t *testing.T) {
 	})
 }
 
-// leader returns the pod of the active controller.
+// leader returns the name of the active controller's pod.
 func (f *fleet) leader() string {
 	f.Helper()
 	var holder string

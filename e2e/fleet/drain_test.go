@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestDrain drains a node with a pod for every persona. The Deployment's pods get their link on another node, and the
+// TestDrain drains a node with a pod for every persona. The Deployments' pods get links on another node, and the
 // drained node returns to its previous state.
 func TestDrain(t *testing.T) {
 	f := newFleet(t, "drain")
@@ -71,7 +71,7 @@ spec:
 `, name, persona, markVariable, early)
 }
 
-// available waits until a deployment's pod is Ready on one of the nodes, and returns that node.
+// available waits until the pod of a Deployment is Ready on one of the nodes, and returns that node.
 func (f *fleet) available(name string, nodes ...*lab.Node) (found *lab.Node) {
 	f.Helper()
 	f.eventually("the pod of deployment "+name+" is Ready", func(ctx context.Context) error {

@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestGang creates a gang with one pod per link while one link is in use. None of the gang's pods is scheduled, no
-// claim is allocated, and no link leaves its node's namespace. Once the link is free, the whole gang starts.
+// TestGang creates a gang with one pod per link while one of the links is in use. None of the pods in the gang are
+// scheduled, no claim is allocated, and no link leaves its node's namespace. Once the link is free, the whole gang
+// starts.
 func TestGang(t *testing.T) {
 	f := newFleet(t, "gang")
 	taken := f.nodes[0]
@@ -53,7 +54,7 @@ spec: {schedulingPolicy: {gang: {minCount: %d}}}
 	f.must("delete", "podgroup", "gang")
 }
 
-// refused reports whether the scheduler has found no node for a pod.
+// refused reports whether the scheduler could not find a node for a pod.
 func refused(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled {
@@ -63,7 +64,7 @@ func refused(pod *corev1.Pod) bool {
 	return false
 }
 
-// nothingStarted checks that pods have no node and no devices.
+// nothingStarted checks that the pods are not scheduled and have no devices.
 func (f *fleet) nothingStarted(pods []string) {
 	f.Helper()
 	for _, name := range pods {

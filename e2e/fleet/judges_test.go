@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// The checks that other tests rely on work: they detect links that have left the host, and files and links that remain
-// on a node.
+// TestJudges tests the checks that other tests rely on: they must detect links that have left the host, and files and
+// links left behind on a node.
 func TestJudges(t *testing.T) {
 	f := newFleet(t, "judges")
 	n := f.nodes[0]
@@ -47,7 +47,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// noticed returns an error unless inspect detects that the state of a node has changed.
+// noticed returns an error unless inspect detects that a node's state has changed.
 func noticed(ctx context.Context, n *lab.Node, before shape) error {
 	now, err := inspect(ctx, n)
 	if err == nil && cmp.Equal(before, now) {

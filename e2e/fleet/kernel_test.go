@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// link is the kernel's state for a link, as ip prints it.
+// link is the state of a link in the kernel, as printed by ip.
 type link struct {
 	Index   int      `json:"ifindex"`
 	Name    string   `json:"ifname"`
@@ -38,8 +38,8 @@ type link struct {
 	} `json:"addr_info"`
 }
 
-// String returns all properties that must outlive an attachment. They do not include the index, which changes with each
-// boot.
+// String returns all properties that an attachment must not change. They do not include the index, which is different
+// in each boot.
 func (l link) String() string {
 	var addresses []string
 	for _, a := range l.Addresses {
@@ -65,7 +65,7 @@ func (s space) String() string {
 	return "pod " + s.pod
 }
 
-// spaces returns all network namespaces on a node that a process or a pin holds.
+// spaces returns all network namespaces on a node that are kept alive by a process or a pin.
 func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	holders, err := holders(n)
 	if err != nil {
@@ -89,7 +89,7 @@ func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	return all, nil
 }
 
-// holder is a process or a pin that holds a network namespace.
+// holder is a process or a pin that keeps a network namespace alive.
 type holder struct {
 	path, pod string
 	host      bool
@@ -110,7 +110,7 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 		process := filepath.Dir(filepath.Dir(path))
 		h, known := found[stat.Ino]
 		h.host = h.host || filepath.Base(process) == "1"
-		if !known { // use the first process, which is process 1 for the host, since others may exit
+		if !known { // use the first process (process 1 for the host), since others may exit
 			h.path = "/proc/" + filepath.Base(process) + "/ns/net"
 		}
 		if environment, err := os.ReadFile(filepath.Join(process, "environ")); err == nil {
@@ -135,9 +135,9 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	return found, nil
 }
 
-// shape is the part of a node's state that must be unchanged when no pods remain.
+// shape is the part of a node's state that must be unchanged once no pods remain.
 type shape struct {
-	// Links contains the host's links, except the host ends of the pods' first interfaces.
+	// Links contains the links on the host, except the host ends of the pods' first interfaces.
 	Links []string
 	// Files contains the files that attachments create.
 	Files []string
@@ -176,7 +176,7 @@ func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	return now, nil
 }
 
-// asItWas waits until all nodes have returned to the state that they had before the test.
+// asItWas waits until all nodes are back in the state in which they were before the test.
 func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {
@@ -190,8 +190,8 @@ func (f *fleet) asItWas() {
 	}
 }
 
-// inPod returns the links, keyed by name, that the kernel reports for a pod on a node. It retries, because an
-// inspection misses a namespace if the process through which it was found, such as a probe or kubectl exec, exits in
+// inPod returns the links, keyed by name, that the kernel reports for a pod on a node. It retries, because a scan
+// misses a namespace if the process through which the namespace was found, such as a probe or kubectl exec, exits in
 // the meantime.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
@@ -212,10 +212,10 @@ func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	return links
 }
 
-// owned checks that each link to the wire is in exactly one namespace on its node, and that no device is allocated to
-// two claims. It returns the namespaces of the node's links, keyed by the links' hardware addresses, which are the same
-// in every boot. Namespaces are read sequentially, so a link that is being moved might be found twice or not at all; in
-// this case, owned retries.
+// owned checks that each link on the wire is in exactly one namespace on its node, and that no device is allocated to
+// two claims. It returns the namespaces that the node's links are in, keyed by the links' hardware addresses, which are
+// the same in every boot. Namespaces are read sequentially, so a link that is being moved might be found twice or not
+// at all; in this case, owned retries.
 func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	f.Helper()
 	f.eventually("each link of "+n.NodeName()+" is in one place", func(ctx context.Context) error {
@@ -239,7 +239,8 @@ func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	return places
 }
 
-// placesOf returns the namespaces of a node's links, keyed by the links' hardware addresses, and any inconsistencies.
+// placesOf returns the namespaces that a node's links are in, keyed by the links' hardware addresses, and any
+// inconsistencies.
 func placesOf(all []space) (places map[string]string, problems []string) {
 	places = map[string]string{}
 	for _, s := range all {
@@ -259,7 +260,7 @@ func placesOf(all []space) (places map[string]string, problems []string) {
 	return places, problems
 }
 
-// allocatedTwice returns the devices without shares that are allocated to two claims.
+// allocatedTwice returns the devices that are allocated to two claims without being shared.
 func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
 	owners := map[string]string{}
 	for _, claim := range claims {
@@ -280,7 +281,7 @@ func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
 	return problems
 }
 
-// address returns the hardware address of a node's link to the wire, which is the same in every boot.
+// address returns the hardware address of a node's link on the wire, which is the same in every boot.
 func (f *fleet) address(n *lab.Node, name string) string {
 	f.Helper()
 	for _, l := range f.before[n.NodeName()].Links {

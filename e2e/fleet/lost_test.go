@@ -9,13 +9,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestLost simulates the loss of a node: its pods are force-deleted, and the claim of one of these pods is allocated on
-// another node. When the first node returns, it releases the claim, which remains allocated on the other node.
+// TestLost simulates the loss of a node: its pods are force-deleted, and the claim used by one of these pods is then
+// allocated on another node. When the first node returns, it detaches the claim, which stays allocated on the other
+// node.
 func TestLost(t *testing.T) {
 	for _, way := range []struct {
 		name       string
 		lose, find func(*testing.T, *lab.Node) error
-		// runs is true if containers on the lost node continue to run.
+		// runs is true if containers on the lost node keep running.
 		runs bool
 	}{
 		{name: "power",
@@ -66,7 +67,7 @@ func TestLost(t *testing.T) {
 			if place := f.owned(other)[f.address(other, "eth1")]; place != "pod after" {
 				t.Errorf("the link of the node that now has the claim is in %q", place)
 			}
-			// The first node's device is available again.
+			// The device on the first node is available again.
 			f.create(watchedPod("again", ofTemplate("moved"), lost))
 			f.ready(nil, "again")
 			f.owned(lost)

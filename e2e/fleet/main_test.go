@@ -33,8 +33,8 @@ var theCluster = testcluster.Shared{Start: start}
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// start starts a cluster with three nodes and the features for scheduling groups of pods, which are beta and off by
-// default in Kubernetes 1.37.
+// start starts a cluster with three nodes and with the feature gates for scheduling pod groups, which are beta and off
+// by default in Kubernetes 1.37.
 func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	return testcluster.Up(ctx, lab.Options{
 		Name: *clusterName, Nodes: 3, NodeName: "node",
@@ -43,7 +43,7 @@ func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	})
 }
 
-// fleet is the part of the cluster that one test uses.
+// fleet is the part of the cluster that a single test uses.
 type fleet struct {
 	*testing.T
 	cluster   *lab.Cluster
@@ -55,7 +55,7 @@ type fleet struct {
 }
 
 // newFleet creates a namespace for a test, and devices for every persona on every node. At the end of the test, it
-// checks that all nodes are in their initial state.
+// checks that all nodes are back in their initial state.
 func newFleet(t *testing.T, namespace string) *fleet {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
@@ -86,7 +86,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	return f
 }
 
-// explain prints, only once, the evidence needed to diagnose a failed test.
+// explain prints the information needed to diagnose a failed test. Only the first call prints anything.
 func (f *fleet) explain() {
 	if f.Failed() {
 		f.explained.Do(f.showEvidence)
@@ -148,7 +148,7 @@ func (f *fleet) eventually(what string, condition func(context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, patience, true,
 		func(context.Context) (bool, error) {
-			// Use a separate context: an error from the expired wait would hide the error from the check.
+			// Use a separate context: otherwise, the error from the expired wait would hide the error from the check.
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			last = condition(ctx)
@@ -169,7 +169,7 @@ func (f *fleet) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than restarts specifies.
+// ready waits until pods are Ready. If restarts is not nil, each pod must have restarted more often than it specifies.
 func (f *fleet) ready(restarts map[string]int32, pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -238,7 +238,7 @@ func (f *fleet) gone(pods ...string) {
 	}
 }
 
-// offers waits until all of a node's devices are published.
+// offers waits until all devices on a node are published.
 func (f *fleet) offers(n *lab.Node) {
 	f.Helper()
 	f.eventually("all devices of "+n.NodeName()+" are offered", func(ctx context.Context) error {

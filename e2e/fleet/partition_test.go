@@ -14,12 +14,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// partitioned is the minimum time without the API server.
+// partitioned is the minimum duration of the partition.
 var partitioned = flag.Duration("partition", 0, "how long TestPartition leaves a node without the API server, at least")
 
 // TestPartition disconnects a node from the API server while pods are created and deleted. If a container on that node
-// exits, it starts again with its interface. After the node reconnects, pods that were deleted during the partition
-// terminate, a pod that was scheduled starts, and each link has one owner.
+// exits, it restarts with its interface. Once the node has reconnected, pods that were deleted during the partition
+// terminate, a pod that was already scheduled starts, and each link has exactly one owner.
 func TestPartition(t *testing.T) {
 	f := newFleet(t, "partition")
 	cut, other := f.nodes[2], f.nodes[0]
@@ -81,7 +81,7 @@ func TestPartition(t *testing.T) {
 }
 
 // startsAgain kills a pod's container on its node, whose kubelet may be disconnected from the API server, and waits
-// until a new container runs with the pod's interface.
+// until a new container is running with the pod's interface.
 func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	f.Helper()
 	old := f.process(n, markVariable+"="+pod)
@@ -101,8 +101,8 @@ func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	})
 }
 
-// process returns the ID, on the node, of a process with the given variable in its environment. It returns "" if no
-// such process exists.
+// process returns the process ID, as seen on the node, of a process that has the given variable in its environment. It
+// returns "" if there is no such process.
 func (f *fleet) process(n *lab.Node, variable string) string {
 	f.Helper()
 	found, err := n.NodeGlob("/proc/[0-9]*/environ")
@@ -118,7 +118,7 @@ func (f *fleet) process(n *lab.Node, variable string) string {
 	return ""
 }
 
-// kill kills a process on a node. The process may have exited since it was found.
+// kill kills a process on a node. It is not an error if the process has already exited.
 func (f *fleet) kill(n *lab.Node, pid string) {
 	f.Helper()
 	_, err := n.Exec(f.Context(), "busybox", "kill", "-9", pid)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestReboot powers off a node with a pod for every persona and powers it on again. The links return with different
+// TestReboot powers off a node with a pod for every persona, and powers it back on. The links return with different
 // indexes and in a different order. Each pod has an interface on the same link again before its container starts. Pods
 // on another node are not affected. When the pods have terminated, links and files are in their original state.
 func TestReboot(t *testing.T) {
@@ -23,7 +23,7 @@ func TestReboot(t *testing.T) {
 	restarts, container := f.restarts(pods...), f.pod("spared").Status.ContainerStatuses[0].ContainerID
 	index := f.inPod(rebooted, "moved")["net1"].Index
 
-	for range 2 { // no state from the first boot remains in the second
+	for range 2 { // state from the first reboot must not affect the second
 		if err := rebooted.Reboot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -44,8 +44,8 @@ func TestReboot(t *testing.T) {
 	f.offers(rebooted)
 }
 
-// inTheirPods checks that the second node's pods for every persona, which are named after the personas, have their
-// links. It also checks that the pods named first and second have an interface on the shared link.
+// inTheirPods checks that on the second node, the pods for the personas, which are named after them, have their links.
+// It also checks that the pods named first and second have an interface on the shared link.
 func (f *fleet) inTheirPods(pods ...string) {
 	f.Helper()
 	n := f.nodes[1]

@@ -17,14 +17,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// oldTag is the image tag of the oldest version that supports an upgrade, and backTag is the tag of the oldest version
-// that supports a downgrade.
+// oldTag is the image tag for the oldest version from which an upgrade is supported, and backTag is the tag for the
+// oldest version to which a downgrade is supported.
 const oldTag, backTag = "old", "back"
 
-// TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current version on
-// the other nodes. Pods get their interfaces from both versions, and a claim moves from one node to the other and back.
-// Then the old version is upgraded while pods run, and the pods keep their interfaces. Finally, the current version is
-// downgraded to the oldest supported version, which detaches the interfaces that each version attached.
+// TestVersions runs the oldest version of the driver from which an upgrade is supported on one node, and the current
+// version on the other nodes. Both versions attach interfaces to pods, and a claim moves from one node to another and
+// back. Then the old version is upgraded while pods are running, and the pods keep their interfaces. Finally, the
+// current version is downgraded to the oldest version to which this is supported, which detaches the interfaces
+// attached by each version.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
@@ -96,7 +97,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// importVersion imports the image built from a commit into all nodes with the given tag.
+// importVersion imports the image built from a commit into all nodes, under the given tag.
 func (f *fleet) importVersion(tag, commit string) {
 	f.Helper()
 	clone, err := filepath.Abs("../..")
@@ -129,7 +130,8 @@ func (f *fleet) setDriver(spec string) {
 	f.must("-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "--patch", `{"spec":`+spec+`}`)
 }
 
-// runs updates the driver on one node to an image, without changing other nodes, and waits until the driver is ready.
+// runs updates the driver on one node to the image with the given tag, without changing other nodes, and waits until
+// the driver is ready.
 func (f *fleet) runs(n *lab.Node, tag string) {
 	f.Helper()
 	image := "localhost/" + stack.Driver + ":" + tag
@@ -149,7 +151,7 @@ func (f *fleet) runs(n *lab.Node, tag string) {
 	})
 }
 
-// interfaces returns the interfaces of pods on a node, with their indexes.
+// interfaces returns the interfaces in pods on a node, with their indexes.
 func (f *fleet) interfaces(n *lab.Node, pods []string) map[string][]string {
 	f.Helper()
 	all := map[string][]string{}

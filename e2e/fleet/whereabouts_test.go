@@ -19,14 +19,14 @@ import (
 
 const (
 	whereaboutsModule = "github.com/k8snetworkplumbingwg/whereabouts"
-	// whereaboutsDir is the directory on nodes that contains the plugin's configuration for the cluster. The driver's
-	// container mounts it.
+	// whereaboutsDir is the directory on nodes that contains the plugin's configuration for the cluster. It is mounted
+	// in the driver's container.
 	whereaboutsDir = "/var/lib/cni/whereabouts"
-	// whereaboutsPool is the IPPool that the plugin creates for the range in [whereabouts].
+	// whereaboutsPool is the name of the IPPool that the plugin creates for the range in [whereabouts].
 	whereaboutsPool = "10.206.0.0-24"
 )
 
-// whereabouts is a topology with macvlan interfaces on the wire, whose addresses the plugin records in the cluster.
+// whereabouts is a topology with macvlan interfaces on the wire. The plugin records their addresses in the cluster.
 const whereabouts = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -48,10 +48,10 @@ metadata: {name: whereabouts}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: whereabouts-link}}]}}}
 `
 
-// TestWhereabouts allocates addresses to pods on several nodes with the real whereabouts plugin, which has the
-// permissions from its own manifests. All addresses are unique, and the pods can reach each other through the kernels
-// of their nodes. A node is switched off and its pods are force-deleted: the pods' addresses are not released until the
-// node's driver is running again. At the end, the plugin has no allocations.
+// TestWhereabouts uses the real whereabouts plugin, with the permissions granted by its own manifests, to allocate
+// addresses to pods on several nodes. All addresses are unique, and the pods can reach each other through their nodes'
+// kernels. If a node is switched off and its pods are force-deleted, the pods' addresses are released only once the
+// driver is running again on the node. At the end, the plugin has no allocations.
 func TestWhereabouts(t *testing.T) {
 	f := newFleet(t, "whereabouts")
 	f.installWhereabouts()
@@ -108,8 +108,8 @@ func TestWhereabouts(t *testing.T) {
 	f.plantAllocation()
 }
 
-// installWhereabouts creates the plugin's definitions, its account and permissions, and its kubeconfig on each node,
-// and removes them at the end of the test. It reads the files from the plugin's Go module.
+// installWhereabouts creates the plugin's custom resource definitions, its service account and permissions, and its
+// kubeconfig on each node, and removes them at the end of the test. It reads the files from the plugin's Go module.
 func (f *fleet) installWhereabouts() {
 	f.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", whereaboutsModule)
@@ -198,8 +198,8 @@ func (f *fleet) configureWhereabouts(token string) {
 	}
 }
 
-// allocations returns one line for each address that the plugin has allocated, with the pod reference, and one line for
-// each reservation.
+// allocations returns one line for each address that the plugin has allocated, which includes the pod reference, and
+// one line for each reservation.
 func (f *fleet) allocations() []string {
 	f.Helper()
 	pools := f.must("-n", "kube-system", "get", "ippools.whereabouts.cni.cncf.io", "-o",
@@ -227,7 +227,8 @@ func (f *fleet) allocates(addresses map[string][]string) {
 	})
 }
 
-// plantAllocation adds an allocation without a pod to the plugin's pool: allocates must detect it.
+// plantAllocation adds an allocation without a pod to the plugin's pool, checks that allocations returns it, and
+// removes it again.
 func (f *fleet) plantAllocation() {
 	f.Helper()
 	patch := func(allocations string) {

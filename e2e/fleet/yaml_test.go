@@ -10,17 +10,17 @@ import (
 // early is the exit status of a container that started without its interface.
 const early = 77
 
-// markVariable is the environment variable that identifies the processes of pods.
+// markVariable is the environment variable that identifies the processes in a pod.
 const markVariable = "POD_OF_TEST"
 
-// persona is one way to offer a link on every node. The policy, the topology and the claim template are named after the
-// persona, and the device is named after the link.
+// persona is one way of offering a link on every node. The policy, the topology and the claim template are named after
+// the persona, and the device is named after the link.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool
 }
 
-// personas returns the personas that every node offers, each with a different link.
+// personas returns the personas offered by every node, each on a different link.
 func personas() []persona {
 	return []persona{
 		{name: "moved", link: "eth1", plugin: "netdev", config: "ipam: {type: host-local, subnet: 10.201.0.0/24}"},
@@ -33,7 +33,7 @@ func personas() []persona {
 	}
 }
 
-// objects returns the policies and topologies of all personas.
+// objects returns the policies and topologies for all personas.
 func objects() string {
 	var all []string
 	for _, p := range personas() {
@@ -66,7 +66,7 @@ spec:
 	return strings.Join(all, "---\n")
 }
 
-// templates returns the claim templates of all personas.
+// templates returns the claim templates for all personas.
 func templates() string {
 	var all []string
 	for _, p := range personas() {
@@ -91,8 +91,9 @@ spec: {devices: {requests: [{name: link, exactly: {deviceClassName: %s-link}}]}}
 `, name, persona)
 }
 
-// watchedPod returns a pod whose container exits immediately if it has no address on net1 when it starts. claim is the
-// field that references the pod's claim, for example "resourceClaimName: x". A nil node means any node.
+// watchedPod returns a pod whose container exits immediately if net1 has no address when the container starts. claim is
+// the field that references the pod's claim, for example "resourceClaimName: x". If node is nil, the pod can run on any
+// node.
 func watchedPod(name, claim string, node *lab.Node) string {
 	selector := ""
 	if node != nil {
@@ -119,7 +120,7 @@ spec:
 `, name, claim, selector, markVariable, early)
 }
 
-// ofTemplate returns the field in a pod that requests a claim generated from a persona's template.
+// ofTemplate returns the field in a pod that requests a claim generated from a persona's claim template.
 func ofTemplate(persona string) string { return "resourceClaimTemplateName: " + persona }
 
 func documents(parts ...string) string { return strings.Join(parts, "\n---\n") }
