@@ -32,14 +32,14 @@ const (
 	schema   = "/usr/share/openvswitch/vswitch.ovsschema"
 	server   = "ovsdb-server"
 	daemon   = "ovs-vswitchd"
-	// state is the directory in which plugins record their state.
+	// state is the directory in which plugins store their state.
 	state = "/var/lib/cni"
 )
 
 // patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
-// bench is the machine with Open vSwitch.
+// bench represents the machine with Open vSwitch.
 type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
@@ -79,7 +79,7 @@ func newBench(t *testing.T) *bench {
 		if b.processOf(server) != 0 {
 			b.kill(server)
 		}
-		b.must(errors.Join(os.RemoveAll(runDir), os.RemoveAll(state))) // a failed test must not affect the next one
+		b.must(errors.Join(os.RemoveAll(runDir), os.RemoveAll(state))) // a failed test must not affect later tests
 	})
 	return b
 }
@@ -95,7 +95,7 @@ func (b *bench) startDaemon() {
 	b.Exec(daemon, "--pidfile", "--detach", "--no-chdir", "--log-file="+runDir+"/daemon.log", "-vconsole:off")
 }
 
-// processOf returns the process ID of a daemon, or 0 if it is not running.
+// processOf returns a daemon's process ID, or 0 if the daemon is not running.
 func (b *bench) processOf(name string) int {
 	data, err := os.ReadFile(filepath.Join(runDir, name+".pid"))
 	if err != nil {
@@ -108,13 +108,13 @@ func (b *bench) processOf(name string) int {
 	return pid
 }
 
-// kill simulates a daemon crash: the daemon's state in the kernel remains.
+// kill simulates a crash of a daemon, which leaves its state in the kernel.
 func (b *bench) kill(name string) {
 	b.Helper()
 	b.ends(name, func() error { return unix.Kill(b.processOf(name), unix.SIGKILL) })
 }
 
-// ends waits until a daemon has exited.
+// ends calls end and waits until the daemon has exited.
 func (b *bench) ends(name string, end func() error) {
 	b.Helper()
 	pid := b.processOf(name)
@@ -130,13 +130,13 @@ func (b *bench) ends(name string, end func() error) {
 	})
 }
 
-// vsctl changes or queries the database.
+// vsctl runs ovs-vsctl, which changes or queries the database, and returns its output.
 func (b *bench) vsctl(args ...string) string {
 	b.Helper()
 	return b.Exec(append([]string{"ovs-vsctl"}, args...)...)
 }
 
-// ports returns a bridge's ports and their VLANs from the database.
+// ports returns a bridge's ports and their VLANs according to the database.
 func (b *bench) ports(bridge string) (lines []string) {
 	b.Helper()
 	for name := range strings.FieldsSeq(b.vsctl("list-ports", bridge)) {
@@ -145,14 +145,14 @@ func (b *bench) ports(bridge string) (lines []string) {
 	return lines
 }
 
-// vlans returns the VLANs of a port: its tag, or its trunks.
+// vlans returns the VLANs that a port is on: its tag, or its trunks.
 func (b *bench) vlans(port string) string {
 	b.Helper()
 	return strings.Join(strings.Fields(strings.NewReplacer("[", "", "]", "", ",", "").Replace(
 		b.vsctl("get", "port", port, "tag")+" "+b.vsctl("get", "port", port, "trunks"))), " ")
 }
 
-// emptiness checks that plugins leave no files except locks and the last assigned address.
+// emptiness checks that plugins have left no files behind except locks and the last assigned address.
 func (b *bench) emptiness() {
 	b.Helper()
 	b.must(filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
@@ -165,7 +165,7 @@ func (b *bench) emptiness() {
 	}))
 }
 
-// same compares lists.
+// same fails the test if two lists differ.
 func (b *bench) same(what string, want, have []string) {
 	b.Helper()
 	if diff := cmp.Diff(want, have); diff != "" {
@@ -183,7 +183,8 @@ func newDriver(b *bench) *driver {
 
 type pod = testbench.Pod
 
-// prepare creates a pod and prepares a claim for it. The first step in the topology gets a link on the machine.
+// prepare creates a pod and prepares a claim for it. The first step in the topology is allocated the given link on the
+// machine.
 func (d *driver) prepare(name, link, steps string, exclusive bool) *pod {
 	return d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusive})
 }

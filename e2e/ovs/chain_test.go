@@ -10,7 +10,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// onBridge returns a topology with a single step, which assigns the address 10.9.0.1x.
+// onBridge returns the steps of a topology with a single ovs step, which assigns the address 10.9.0.1x.
 func onBridge(settings string, address int) string {
 	return fmt.Sprintf(`
 - name: net
@@ -19,11 +19,11 @@ func onBridge(settings string, address int) string {
 `, settings, address)
 }
 
-// tuned is an additional step with the tuning plugin.
+// tuned is an additional step that runs the tuning plugin.
 const tuned = `- {name: tune, type: tuning, dependOn: [net], config: {sysctl: {net.ipv4.conf.net1.arp_filter: "1"}}}
 `
 
-// Several pods share a bridge. Each pod is on the VLAN from its own topology.
+// Several pods share a bridge. Each pod is on the VLAN that its topology specifies.
 func TestPodsOnABridge(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -57,7 +57,7 @@ func TestPodsOnABridge(t *testing.T) {
 	b.emptiness()
 }
 
-// The driver passes the bridge name to the plugin. If the bridge is missing, the error contains its name.
+// The driver passes the bridge name to the plugin. If the bridge does not exist, the error contains its name.
 func TestBridgeThatIsNotThere(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -70,7 +70,7 @@ func TestBridgeThatIsNotThere(t *testing.T) {
 	b.emptiness()
 }
 
-// If a driver is killed before or after any commit to its journal, the next driver leaves nothing behind.
+// If a driver is killed before or after any commit to its journal, the next driver cleans up completely.
 func TestKills(t *testing.T) {
 	b := newBench(t)
 	b.vsctl("add-br", "br1")
@@ -95,8 +95,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// Open vSwitch crashes and restarts while pods use it. The kernel continues to switch packets, and the pods leave
-// nothing behind when they terminate.
+// Open vSwitch crashes and restarts while pods use it. The kernel keeps switching packets, and the pods leave nothing
+// behind when they terminate.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -135,8 +135,8 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted while pods use it. The pods can still terminate, and their addresses are released. The part that
-// the plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
+// A bridge is deleted while pods use it. The pods can still terminate, and their addresses are released. What the
+// plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -169,7 +169,8 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.emptiness()
 }
 
-// The plugin needs the database socket. The plugin's schema declares this, and the error contains the path.
+// The plugin needs the database socket, which its schema declares. If the socket is missing, the error contains its
+// path.
 func TestSocketIsMissing(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// facts describes the devices with the given names.
+// facts returns a description of each of the named devices.
 func (b *bench) facts(names ...string) (lines []string) {
 	b.Helper()
 	source, err := discovery.Host()
@@ -40,7 +40,7 @@ func (b *bench) facts(names ...string) (lines []string) {
 	return lines
 }
 
-// busy returns the reason that a link is busy, or "" if it is not busy.
+// busy returns the reason why a link is busy, or "" if it is not.
 func (b *bench) busy(name string) string {
 	b.Helper()
 	source, err := discovery.Host()
@@ -52,7 +52,7 @@ func (b *bench) busy(name string) string {
 }
 
 // The kernel reports Open vSwitch bridges, internal ports and tunnels. It does not report Open vSwitch bonds, because
-// their members are ports of the datapath.
+// only their members are ports on the datapath.
 func TestDiscovery(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"m0", "m1", "m2"} {
@@ -85,7 +85,7 @@ func TestDiscovery(t *testing.T) {
 		b.facts("br1", "internal0", "br2", "m0"))
 }
 
-// An uplink that is an Open vSwitch port cannot be moved into a pod, but its virtual functions can be.
+// An uplink that is an Open vSwitch port cannot be moved into a pod, but its virtual functions can.
 func TestUplinkAndItsFunctions(t *testing.T) {
 	b := newBench(t)
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))

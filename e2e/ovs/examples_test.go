@@ -33,7 +33,7 @@ func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
 	})
 }
 
-// apply applies a shipped example. names are pairs of old and new names.
+// apply applies a shipped example. names lists pairs of an old and a new name, which are replaced in the example.
 func (c *ovnCluster) apply(example string, names ...string) {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, example+".yaml"))
@@ -43,7 +43,7 @@ func (c *ovnCluster) apply(example string, names ...string) {
 	}
 }
 
-// observed adds the variable that identifies a pod's processes to a pod from an example.
+// observed adds the environment variable that identifies a pod's processes to a pod in an example.
 func observed(namespace, document string) string {
 	if !strings.Contains(document, "\nkind: Pod\n") {
 		return document
@@ -82,7 +82,7 @@ func (c *ovnCluster) example8() {
 	c.address("any-link", "10.114.0.", "net1")
 }
 
-// Macvlans share a NIC that is not connected to Open vSwitch.
+// Several macvlans share a NIC that is not connected to Open vSwitch.
 func (c *ovnCluster) example3() {
 	c.Exec("ip", "link", "set", c.uplink(pf2), "up")
 	c.apply("3-macvlan-parent", "enp3s0f1", c.uplink(pf2))
@@ -90,7 +90,7 @@ func (c *ovnCluster) example3() {
 	c.reaches("uplink-macvlan-1", c.address("uplink-macvlan-2", "10.104.0.", "net1"))
 }
 
-// One virtual function is a port of a bridge that pods use, and another is moved into a pod.
+// One virtual function is a port on a bridge that pods use, and another is moved into a pod.
 func (c *ovnCluster) example7() {
 	c.SetVFs(pf2, 2)
 	c.Cleanup(func() { c.SetVFs(pf2, 0) })
@@ -104,8 +104,8 @@ func (c *ovnCluster) example7() {
 	c.address("free-vf", "10.113.0.", "net1")
 }
 
-// Pods use a localnet, as in the example. Functions on accelerated networks would need representors, which igb does not
-// have.
+// Pods use a localnet, as in the example. Accelerated networks would require representors for virtual functions, which
+// igb does not support.
 func (c *ovnCluster) example9() {
 	c.Apply(nad.Network(c.Namespace, "tenant-localnet", "", `{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
     "name": "tenant-localnet", "netAttachDefName": "default/tenant-localnet", "topology": "localnet",

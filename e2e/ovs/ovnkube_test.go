@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// ovnDir is the directory in which ovnkube looks for the OVN programs' sockets.
+	// ovnDir is the directory in which ovnkube looks for the sockets of the OVN programs.
 	ovnDir = "/var/run/ovn"
 	// northbound is the database to which ovnkube writes.
 	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
@@ -38,11 +38,11 @@ const (
 	podPatience = 4 * time.Minute
 )
 
-// doubleNode is the environment variable that makes this binary run as the OVN-Kubernetes double. Its value is the node
-// name.
+// doubleNode is the environment variable that makes this binary run as the OVN-Kubernetes test double. Its value is the
+// node name.
 const doubleNode = "OVNKUBE_DOUBLE_NODE"
 
-// TestMain runs this binary as one of two programs: the tests, or an OVN-Kubernetes double that the tests kill.
+// TestMain runs this binary as one of two programs: the tests, or an OVN-Kubernetes test double that the tests kill.
 func TestMain(m *testing.M) {
 	if node := os.Getenv(doubleNode); node != "" {
 		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ovnCluster is the machine as a Kubernetes node with the driver and OVN-Kubernetes. If the real OVN-Kubernetes is not
-// installed on the machine, a double is used on the same Open vSwitch.
+// ovnCluster represents the machine as a Kubernetes node with the driver and OVN-Kubernetes. If the real OVN-Kubernetes
+// is not installed on the machine, a test double is used with the same Open vSwitch.
 type ovnCluster struct {
 	*bench
 	*kubenode.Node
@@ -77,10 +77,10 @@ type ovnkubeProcess struct {
 	log     string
 }
 
-// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or the double. The node's default route is on the bridge for
-// one NIC, and the other NIC is the uplink of a localnet. This matches an OVN-Kubernetes installation, with two
-// exceptions: it does not provide the pods' first interfaces until firstNetwork is called, and all OVN daemons are
-// child processes of this test.
+// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or the test double. The node's default route goes through
+// the bridge for one NIC, and the other NIC is the uplink for a localnet. This matches an OVN-Kubernetes installation,
+// with two exceptions: OVN-Kubernetes does not provide the pods' first interfaces until firstNetwork is called, and all
+// OVN daemons are child processes of this test.
 func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
 	c := &ovnCluster{Node: kubenode.Join(t, podPatience, "use make ovs-ovnkube"), dir: t.TempDir(),
@@ -120,7 +120,7 @@ func (c *ovnCluster) node() string {
 	return nodes.Items[0].Name
 }
 
-// configureDouble configures this binary to run as the ovnkube double. It creates the objects that ovn-controller would
+// configureDouble configures this binary to run as the test double for ovnkube. It creates what ovn-controller would
 // create: the pod bridge and its connection to the localnet bridge. All networks share the pod bridge.
 func (c *ovnCluster) configureDouble() {
 	c.Helper()
@@ -135,7 +135,7 @@ func (c *ovnCluster) configureDouble() {
 	c.environ = append(os.Environ(), doubleNode+"="+c.node())
 }
 
-// startOVN starts OVN's databases, the daemon that translates between them, and the daemon that creates flows.
+// startOVN starts the OVN databases, the daemon that translates between them, and the daemon that creates flows.
 func (c *ovnCluster) startOVN() {
 	c.Helper()
 	c.must(errors.Join(os.RemoveAll(ovnDir), os.MkdirAll(ovnDir, 0o755)))
@@ -162,10 +162,10 @@ func (c *ovnCluster) child(args ...string) {
 	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a killed daemon returns an error
 }
 
-// wire creates the setup that an administrator prepares on such a node: a bridge on the NIC with the node's default
-// route, and a bridge on the other NIC for a localnet. OVN-Kubernetes uses the first bridge as its gateway, and
-// therefore expects this bridge to be named after the NIC. wire also creates a link to iptables under the name that
-// distributions use.
+// wire creates the setup that an administrator prepares on such a node: a bridge for the NIC that carries the node's
+// default route, and a bridge for the other NIC, for a localnet. OVN-Kubernetes uses the first bridge as its gateway,
+// and therefore expects this bridge to be named after the NIC. wire also creates a symlink to iptables under the name
+// that distributions use.
 func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
@@ -190,8 +190,8 @@ func (c *ovnCluster) wire() {
 	}
 }
 
-// configure creates the objects that ovnkube needs in the cluster, and sets its arguments: all parts of ovnkube run in
-// one program with administrator permissions.
+// configure creates the objects in the cluster that ovnkube needs, and sets its arguments: all components of ovnkube
+// run in a single process with administrator permissions.
 func (c *ovnCluster) configure() {
 	c.Helper()
 	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
@@ -221,7 +221,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	authority := filepath.Join(c.TempDir(), "ca.crt")
 	c.must(os.WriteFile(authority, config.CAData, 0o600))
 	node := c.node()
-	// The node is a separate zone: without zones, the October 2024 version of ovnkube does not restart if there is a
+	// The node is a zone of its own: without zones, the October 2024 version of ovnkube cannot restart if there is a
 	// localnet.
 	c.Exec("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
 	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
@@ -237,7 +237,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 }
 
 // startOVNKube starts ovnkube and waits until it accepts requests from the plugin. If ovnkube exits, startOVNKube
-// restarts it, as the kubelet would: ovnkube exits whenever a part of its startup takes too long.
+// restarts it, as the kubelet would: ovnkube exits if any part of its startup takes too long.
 func (c *ovnCluster) startOVNKube() {
 	c.Helper()
 	c.launch()
@@ -277,7 +277,7 @@ func (c *ovnCluster) launch() {
 	go func(cmd *exec.Cmd) { ended <- errors.Join(cmd.Wait(), file.Close()) }(c.process.running)
 }
 
-// complaints returns the lines in ovnkube's log that have a level above info.
+// complaints returns the lines in ovnkube's log with a level above info.
 func (c *ovnCluster) complaints() string {
 	c.Helper()
 	text, err := os.ReadFile(c.process.log)
@@ -294,11 +294,11 @@ func (c *ovnCluster) complaints() string {
 // killOVNKube simulates a crash of ovnkube.
 func (c *ovnCluster) killOVNKube() {
 	c.Helper()
-	_ = c.process.running.Process.Kill() // it may have exited already, which the channel reports
+	_ = c.process.running.Process.Kill() // it may already have exited, which the channel reports
 	c.Logf("ovnkube exited: %v", <-c.process.ended)
 }
 
-// rows describes the content of a database: for each table, the names of its rows, or the number of rows if they have
+// rows describes the contents of a database: for each table, the names of its rows, or the number of rows if they have
 // no names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
@@ -325,7 +325,7 @@ func (c *ovnCluster) rows(database string) (lines []string) {
 	return lines
 }
 
-// state returns the content of the Open vSwitch databases and, unless the double is used, the OVN databases.
+// state returns the contents of the Open vSwitch databases and, unless the test double is used, the OVN databases.
 func (c *ovnCluster) state() []string {
 	c.Helper()
 	rows := c.rows("unix:" + runDir + "/db.sock")
@@ -335,8 +335,8 @@ func (c *ovnCluster) state() []string {
 	return rows
 }
 
-// network creates a definition for OVN-Kubernetes, and a topology that attaches pods to this network through a share of
-// the localnet's uplink.
+// network creates a NetworkAttachmentDefinition for OVN-Kubernetes, and a topology that attaches pods to this network
+// by sharing the localnet's uplink.
 func (c *ovnCluster) network(name, config, steps string) {
 	c.Helper()
 	c.Apply(nad.Network(c.Namespace, name, "", fmt.Sprintf(`{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
@@ -363,8 +363,8 @@ spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: %[1]s-
 	})
 }
 
-// create creates a pod on a network and waits for it. Pods are created one after the other, because all code is
-// emulated.
+// create creates a pod on a network and waits until it is Ready. Pods are created one after the other, because all code
+// is emulated.
 func (c *ovnCluster) create(name, network string) {
 	c.Helper()
 	start := time.Now()
@@ -388,7 +388,7 @@ spec:
 	c.Logf("pod %s took %s", name, time.Since(start).Round(time.Second))
 }
 
-// inPod runs one of the machine's commands in the network namespace of a pod.
+// inPod runs one of the machine's commands in a pod's network namespace.
 func (c *ovnCluster) inPod(name string, args ...string) string {
 	c.Helper()
 	folder, err := c.Process(name)
@@ -396,7 +396,7 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 	return c.Exec(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
 }
 
-// address returns the address on a pod's net1, and checks the link.
+// address returns the IP address of net1 in a pod, and checks that the address and the link are as expected.
 func (c *ovnCluster) address(name, network, link string) string {
 	c.Helper()
 	return c.addressOf(name, "net1", network, link)
@@ -413,7 +413,7 @@ func (c *ovnCluster) addressOf(name, ifName, network, link string) string {
 	return address
 }
 
-// reaches waits until a pod can reach an address through net1. Ports come up some time after the server's response.
+// reaches waits until a pod can reach an address through net1. Ports come up some time after the server has responded.
 func (c *ovnCluster) reaches(name, address string) {
 	c.Helper()
 	c.reachesBy(name, "net1", address)
@@ -429,8 +429,8 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 }
 
 // TestClusterOVNKubernetes runs the shipped examples from the published design that involve Open vSwitch, and pods that
-// must survive kills. OVN-Kubernetes (the real one or its double) runs on the same node, whose default route is on an
-// Open vSwitch bridge. At the end, the databases have the same content as before.
+// must survive when processes are killed. OVN-Kubernetes (the real one or a test double) runs on the same node, whose
+// default route goes through an Open vSwitch bridge. At the end, the databases have the same contents as before.
 func TestClusterOVNKubernetes(t *testing.T) {
 	c := newOVNCluster(t)
 	before := c.state()
@@ -458,8 +458,8 @@ spec:
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
-// restored waits until the databases are in their initial state, except for the kept rows, and the driver has no pod
-// records. It also plants a leak to verify that the comparison detects leaks.
+// restored waits until the databases are back in their initial state, except for the kept rows, and the driver has no
+// pod records. It also plants a leak to verify that the comparison detects it.
 func (c *ovnCluster) restored(before []string, kept string) {
 	c.Helper()
 	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
@@ -468,8 +468,8 @@ func (c *ovnCluster) restored(before []string, kept string) {
 	c.plantRows()
 }
 
-// changedRows returns errors that list the rows that were added or removed. It counts rows, because two rows may have
-// the same name.
+// changedRows returns errors that list the rows that were added or removed. It takes the number of rows into account,
+// because two rows may have the same name.
 func changedRows(before, after []string, kept string) (problems []error) {
 	count := map[string]int{}
 	for _, line := range after {
@@ -490,7 +490,7 @@ func changedRows(before, after []string, kept string) (problems []error) {
 }
 
 // plantRows creates two switches with the same name in the northbound database, and checks that changedRows detects the
-// second one. With the double, it creates a port.
+// second one. If the test double is used, it creates a port instead.
 func (c *ovnCluster) plantRows() {
 	c.Helper()
 	if !c.real {
@@ -541,7 +541,7 @@ spec:
 `
 
 // livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while the pods are running. A pod that terminates while ovnkube is down does not have to wait for ovnkube.
+// while the pods are running. If a pod terminates while ovnkube is down, it does not have to wait for ovnkube.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -583,7 +583,8 @@ func (c *ovnCluster) livesThroughKills() {
 	c.restored(before, "_ovn_localnet_port")
 }
 
-// vethsOfDatapath counts the host ends of the pods' links. Their master is the datapath instead of their bridge.
+// vethsOfDatapath counts the host ends of the pods' links. Their master is the Open vSwitch datapath instead of their
+// bridge.
 func (c *ovnCluster) vethsOfDatapath() (n int) {
 	c.Helper()
 	datapath := c.LinkByName("ovs-system").Attrs().Index
@@ -598,7 +599,7 @@ func (c *ovnCluster) vethsOfDatapath() (n int) {
 }
 
 // firstNetwork makes ovnkube also create the pods' first interfaces until the end of this part of the test. It moves
-// the ovnkube plugin's configuration to the runtime's directory, and removes the configuration of the node's own
+// the configuration for the ovnkube plugin to the runtime's directory, and removes the configuration for the node's own
 // network.
 func (c *ovnCluster) firstNetwork() {
 	c.Helper()
@@ -617,10 +618,10 @@ func (c *ovnCluster) firstNetwork() {
 	})
 }
 
-// hasFirstInterfaces runs pods whose first interfaces come from OVN-Kubernetes, as on a node where it is installed. The
-// pods also have an additional interface from a claim, also on an OVN-Kubernetes network. The driver and ovnkube are
-// killed while the pods are running. A pod that is deleted while ovnkube is down cannot terminate until ovnkube is
-// running again. The reason is the pod's first interface, not the interface from the claim.
+// hasFirstInterfaces runs pods whose first interfaces are provided by OVN-Kubernetes, as on a node where it is
+// installed. The pods have an additional interface from a claim, also on an OVN-Kubernetes network. The driver and
+// ovnkube are killed while the pods are running. A pod that is deleted while ovnkube is down cannot terminate until
+// ovnkube is running again, because of the pod's first interface, not because of the interface from the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {
 		c.Skip("needs the real OVN-Kubernetes in EXTRA_CNI_DIR, since the double has no default network")
