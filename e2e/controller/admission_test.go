@@ -36,8 +36,8 @@ const (
 	systemNamespace      = "dra-network"
 )
 
-// withWebhook returns the arguments for one of several replicas of the controller, whose certificates are valid for
-// half a minute.
+// withWebhook returns the arguments for one of several controller replicas, with certificates that are valid for half a
+// minute.
 func withWebhook(address string) []string {
 	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
@@ -110,7 +110,7 @@ func (p *plane) configuration() *admissionregistration.ValidatingWebhookConfigur
 	return &configuration
 }
 
-// servedNow returns the certificate in the Secret.
+// servedNow returns the certificate that the Secret currently contains.
 func (p *plane) servedNow() []byte {
 	p.t.Helper()
 	var secret corev1.Secret
@@ -125,14 +125,13 @@ func (p *plane) servedNow() []byte {
 type invalidCase struct {
 	name   string
 	object map[string]any
-	// says contains texts that the message to the object's author must contain.
+	// says lists texts that the message to the object's author must contain.
 	says []string
-	// definition is true if the resource definition rejects the object without the webhook.
+	// definition is true if the custom resource definition rejects the object even without the webhook.
 	definition bool
 }
 
-// dropped is the name of the case in which the API server drops a null value from the object before it validates the
-// object.
+// dropped is the name of the case in which the API server drops a null value from the object before validating it.
 const dropped = "an attribute without a value"
 
 // invalid returns all invalid cases in the corpora. The last case is a topology that the definition accepts.
@@ -160,22 +159,23 @@ func invalid(t *testing.T) []invalidCase {
 	return append(cases, last)
 }
 
-// newInvalidCase returns a case that expects the definition's message, if there is one, and otherwise the message from
-// the Go code, which begins with the field.
+// newInvalidCase returns a case that expects the message from the custom resource definition, if there is one, and
+// otherwise the message from the Go code, which begins with the field.
 func newInvalidCase(
 	name string, object map[string]any, undecodable bool, definition string, says ...string,
 ) invalidCase {
 	switch {
 	case definition != "":
 		says = []string{definition}
-	// the types in the definition reject values that Go cannot decode; the messages come from the API server
+	// values that Go cannot decode are rejected by the types in the definition, with messages from the API server
 	case undecodable:
 		says = says[:1]
 	}
 	return invalidCase{name: name, object: object, says: says, definition: definition != "" || undecodable}
 }
 
-// refused returns nil if an object is rejected with the expected message. Otherwise, it returns the problem.
+// refused returns nil if an object is rejected with the expected message, and otherwise an error that describes the
+// problem.
 func (p *plane) refused(c invalidCase) error {
 	err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll)
 	if err == nil {
@@ -216,8 +216,9 @@ func (p *plane) testValid() {
 	}
 }
 
-// testSamples applies every sample as a whole and waits for the classes of its topologies. The admission policy for
-// claims, which requires all classes of a topology, must accept samples whose pods request more than one class.
+// testSamples applies every sample as a whole and waits for the classes for its topologies. The admission policy for
+// claims, which requires a claim to request all of a topology's classes, must accept samples whose pods request more
+// than one class.
 func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
@@ -243,9 +244,9 @@ func (p *plane) testSamples() {
 	}
 }
 
-// testClaimParameters creates claims with driver parameters that nodes would reject. An author who changes a topology
-// and then creates a claim for it does not have to wait: the webhook does not reject claims that depend on an object
-// that the controller has not received yet.
+// testClaimParameters creates claims with driver parameters that nodes would reject. Users who change a topology and
+// then create a claim for it do not have to wait in between: the webhook does not reject claims that depend on an
+// object that the controller has not received yet.
 func (p *plane) testClaimParameters() {
 	p.t.Helper()
 	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
@@ -259,7 +260,7 @@ func (p *plane) testClaimParameters() {
 		p.t.Fatalf("unexpected number of cases: %d", len(cases))
 	}
 	for _, c := range cases {
-		p.until(c.Name+" is refused", func() error { // classes are created after a delay
+		p.until(c.Name+" is refused", func() error { // classes are created with a delay
 			out, err := p.try(c.Templates(), "create", "--dry-run=server", "-f", "-")
 			if err == nil {
 				return errors.New("it is taken")
@@ -319,7 +320,8 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 	}
 }
 
-// answers returns nil if a client with the API server's trust bundle can connect to a replica, and the error otherwise.
+// answers returns nil if a client that uses the webhook configuration's trust bundle can connect to a replica, and the
+// error otherwise.
 func (p *plane) answers(address string) error {
 	bundle := p.configuration().Webhooks[0].ClientConfig.CABundle
 	connection, err := p.DialContext(p.t.Context(), "tcp", address)
@@ -334,7 +336,7 @@ func (p *plane) answers(address string) error {
 			MinVersion: tls.VersionTLS12}).HandshakeContext(p.t.Context())
 }
 
-// testStandby checks that the remaining replica keeps the certificate.
+// testStandby checks that the remaining replica continues to use the certificate.
 func (p *plane) testStandby() {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -345,7 +347,7 @@ func (p *plane) testStandby() {
 	p.until("the second replica has its certificate trusted", func() error { return p.answers(standbyAddress) })
 }
 
-// testTrust overwrites the configuration, like a tool that restores its own version.
+// testTrust overwrites the webhook configuration, like a tool that restores its own version.
 func (p *plane) testTrust(c invalidCase) {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -361,7 +363,8 @@ func (p *plane) testTrust(c invalidCase) {
 	})
 }
 
-// testConditions stores objects that only the webhook rejects, and checks the conditions that the controller reports.
+// testConditions stores objects that only the webhook would reject, and checks the conditions that the controller
+// reports for them.
 func (p *plane) testConditions(bad []invalidCase) {
 	p.t.Helper()
 	stored, said := map[string]time.Time{}, map[string][]string{}
@@ -419,7 +422,7 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 	return fmt.Errorf("conditions: %v", conditions)
 }
 
-// testTimes logs how long it takes for classes to be created, repaired and deleted.
+// testTimes logs how long it takes until classes are created, repaired and deleted.
 func (p *plane) testTimes() {
 	p.t.Helper()
 	p.kubectl(
@@ -470,7 +473,8 @@ func (p *plane) testWithoutDefinitions() {
 	p.writeClaims()
 }
 
-// writeClaims creates claims and templates for another driver and for this driver, in all versions, as a dry run.
+// writeClaims creates claims and claim templates for another driver and for this driver, in all API versions, as a dry
+// run.
 func (p *plane) writeClaims() {
 	p.t.Helper()
 	begin := time.Now()

@@ -55,7 +55,7 @@ func TestAtScale(t *testing.T) {
 		"looked %d times, wrote %v, used %s of a processor and has %d MiB of memory",
 		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond),
 		first.reconciled, first.writes, first.cpu.Round(10*time.Millisecond), first.resident>>20)
-	if least := topologies * (roots + 1); first.all() > least+least/10 { // the cache is sometimes outdated
+	if least := topologies * (roots + 1); first.all() > least+least/10 { // the controller's cache is sometimes outdated
 		t.Errorf("the controller made %d writes, although %d are enough", first.all(), least)
 	}
 
@@ -71,7 +71,7 @@ func TestAtScale(t *testing.T) {
 		begin := time.Now()
 		after := p.settled(before.reconciled + topologies)
 		t.Logf("%d topologies were reconciled in %s", topologies, time.Since(begin).Round(time.Millisecond))
-		if after.all() > before.all()+1 { // one write sets the schema's condition
+		if after.all() > before.all()+1 { // one write is for the schema's condition
 			t.Errorf("the numbers of writes are %v, before: %v", after.writes, before.writes)
 		}
 	})
@@ -118,7 +118,7 @@ func (p *plane) createTopologies() {
 	})
 }
 
-// each calls do(i) for every i below count, up to eight at a time.
+// each calls do(i) for every i below count, with up to eight calls at a time.
 func (p *plane) each(count int, do func(i int) error) {
 	p.t.Helper()
 	var group errgroup.Group
@@ -131,7 +131,8 @@ func (p *plane) each(count int, do func(i int) error) {
 	}
 }
 
-// testNodes creates nodes that publish a device and send heartbeats. The controller must ignore the heartbeats.
+// testNodes creates nodes that publish a device and update their status. The controller must ignore these status
+// updates.
 func (p *plane) testNodes() {
 	p.t.Helper()
 	before := p.atRest()
@@ -158,8 +159,8 @@ func (p *plane) testNodes() {
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
 
-// testOffers creates a policy before nodes publish devices. It checks the policy's status while nodes publish the
-// policy's devices, and after all devices have been removed.
+// testOffers creates a policy before nodes publish devices. It checks the policy's status while nodes publish devices
+// under the policy, and after all devices have been removed.
 func (p *plane) testOffers() {
 	p.t.Helper()
 	const policy = `{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy, metadata: {name: NAME}, spec: ` +
@@ -206,7 +207,7 @@ func (p *plane) testOffers() {
 	p.kubectl("", "delete", "dep", "offers", "idle")
 }
 
-// untilOffered waits until the status of a policy has these counts.
+// untilOffered waits until a policy's status has the given counts and the given condition.
 func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.ConditionStatus) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("policy %s offers %d devices", name, devices), func() error {
@@ -224,7 +225,7 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 	})
 }
 
-// testColumns checks the columns that kubectl prints for topologies, which claim authors read.
+// testColumns checks the columns that kubectl prints for topologies, which are read by users who write claims.
 func (p *plane) testColumns() {
 	p.t.Helper()
 	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
@@ -238,7 +239,7 @@ func (p *plane) testColumns() {
 	}
 }
 
-// untilReady waits until every topology reports that its classes are ready, and every class exists.
+// untilReady waits until every topology reports that its classes are ready, and all classes exist.
 func (p *plane) untilReady() {
 	p.t.Helper()
 	p.until("every topology is ready", func() error {
@@ -260,8 +261,8 @@ func (p *plane) untilReady() {
 	})
 }
 
-// atRest waits until the metrics have not changed for three seconds. On a busy machine, a controller with work to do
-// might get no CPU time for a second.
+// atRest waits until the metrics have not changed for three seconds. On a busy machine, a controller that has work to
+// do might not get any CPU time for a second.
 func (p *plane) atRest() counts {
 	p.t.Helper()
 	last, err := p.counts()
@@ -354,7 +355,7 @@ func (p *plane) testClaims() {
 			`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "),
 		)
 	}
-	// the API server loads the policy after a delay
+	// the API server loads the policy with a delay
 	p.until("a claim for one root of two is refused", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, "add a request for the DeviceClass net0-b") {
@@ -380,8 +381,8 @@ func (p *plane) testClaims() {
 	p.timeClaims()
 }
 
-// timeClaims logs how long it takes to create a claim for another driver. For such a claim, the policy is evaluated
-// once per topology.
+// timeClaims logs how long it takes to create a claim for another driver. For such a claim, the admission policy is
+// evaluated once for each topology.
 func (p *plane) timeClaims() {
 	p.t.Helper()
 	const claims = 50

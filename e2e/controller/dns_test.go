@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// coreDNS is the real CoreDNS, at the version given in e2e/coredns/go.mod. It takes two minutes to compile, so the test
-// is not part of "make test".
+// coreDNS is the path of the real CoreDNS, in the version specified in e2e/coredns/go.mod. It takes two minutes to
+// compile, so the test is not part of "make test".
 var coreDNS = flag.String("coredns", "", "CoreDNS, which make dns-check builds")
 
 const (
@@ -24,8 +24,8 @@ const (
 	dnsService = "db.default.svc.cluster.local."
 )
 
-// corefile is the configuration of a cluster's CoreDNS without a cache, so that answers reflect the current state of
-// the API server.
+// corefile is a cluster's CoreDNS configuration without the cache, so that answers reflect the current state in the API
+// server.
 const corefile = `.:9653 {
     bind 127.0.0.1
     errors
@@ -37,7 +37,7 @@ const corefile = `.:9653 {
 `
 
 // The cluster's DNS server resolves the name of a headless Service to the addresses of its pods on the second network.
-// It does not return the addresses of pods that are terminating or not ready.
+// It does not return the addresses of pods that are terminating or are not ready.
 func TestDNSNamesEndpoints(t *testing.T) {
 	if *coreDNS == "" {
 		t.Skip("needs CoreDNS: use make dns-check")
@@ -45,7 +45,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
 	p.startController("--service-endpoints")
-	p.node("n3") // created late: without a kubelet, a node and its pods are no longer ready after a minute
+	p.node("n3") // created late: without a kubelet, a node and its pods stop being ready after a minute
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
 		return err
@@ -60,7 +60,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.resolves("10.60.0.2", "fd00:60::3")
 	p.namesPort(5432)
-	// With a grace period, the API server would wait for a kubelet, which does not exist here.
+	// Because of the grace period, the API server keeps the pod and waits for a kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.resolves("fd00:60::3")
 	p.servicePod("three", "10.60.0.4/24")
@@ -75,14 +75,14 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	p.resolves()
 }
 
-// resolver returns a resolver that sends requests to CoreDNS, in the cluster's network namespace.
+// resolver returns a resolver that queries CoreDNS in the cluster's network namespace.
 func (p *plane) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return p.DialContext(ctx, network, dnsAddress)
 	}}
 }
 
-// resolves waits until the name of the Service resolves to addresses.
+// resolves waits until the Service's name resolves to exactly the given addresses.
 func (p *plane) resolves(want ...string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("%s has the addresses %q", dnsService, want), func() error {
@@ -100,7 +100,7 @@ func (p *plane) resolves(want ...string) {
 	})
 }
 
-// namesPort checks that the port of the Service can be looked up by name.
+// namesPort checks that the Service's port can be looked up by name.
 func (p *plane) namesPort(want uint16) {
 	p.t.Helper()
 	_, records, err := p.resolver().LookupSRV(p.t.Context(), "sql", "tcp", dnsService)

@@ -44,8 +44,8 @@ metadata:
 spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}
 `
 
-// A real API server accepts the objects that the controller writes: address blocks for nodes, which cannot be
-// reassigned to other nodes, and a Service's endpoints, which follow its pods.
+// A real API server accepts the objects that the controller writes: address blocks, which cannot be reassigned to other
+// nodes, and endpoints for a Service, which follow its pods.
 func TestAddressesAndEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
@@ -122,7 +122,7 @@ func (p *plane) node(name string) {
 	}
 }
 
-// servicePod creates a ready pod with a claim, in the state that the scheduler and the driver would produce.
+// servicePod creates a ready pod with a claim, in the state that they would have on a node with the driver.
 func (p *plane) servicePod(name, address string) *corev1.Pod {
 	p.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
@@ -167,7 +167,7 @@ func (p *plane) servicePod(name, address string) *corev1.Pod {
 	return pod
 }
 
-// endpoints waits until the Service has exactly these endpoints, as "address ready serving terminating".
+// endpoints waits until the Service has exactly the given endpoints, in the form "address ready serving terminating".
 func (p *plane) endpoints(want ...string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("endpoints are %q", want), func() error {
@@ -193,7 +193,7 @@ func (p *plane) endpoints(want ...string) {
 
 func (p *plane) testEndpoints() {
 	p.t.Helper()
-	// Create the node here, because without a kubelet, a node and its pods are no longer ready after a minute.
+	// Create the node only now, because without a kubelet, a node and its pods stop being ready after a minute.
 	p.node("n3")
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
@@ -202,7 +202,7 @@ func (p *plane) testEndpoints() {
 	p.servicePod("one", "10.60.0.2/24")
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.endpoints("10.60.0.2 true true false", "fd00:60::3 true true false")
-	// With a grace period, the API server would wait for a kubelet, which does not exist here.
+	// Because of the grace period, the API server keeps the pod and waits for a kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.endpoints("10.60.0.2 false true true", "fd00:60::3 true true false")
 	p.kubectl("", "delete", "pod", "one", "--force", "--grace-period=0")
@@ -213,7 +213,7 @@ func (p *plane) testEndpoints() {
 		p.t.Fatal(err)
 	}
 	p.endpoints("fd00:60::3 false false false")
-	// A Service with a selector gets the cluster's IP families, and the cluster may have only one.
+	// A Service with a selector is assigned the cluster's IP families, and the cluster may have only one.
 	p.kubectl("", "patch", "service", "db", "--type=merge", "-p",
 		`{"spec": {"selector": {"app": "db"}, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}}`)
 	p.until("an event reports that there are none", func() error {

@@ -25,14 +25,14 @@ import (
 
 var hostileObjects = flag.Int("hostile", 300, "claims, pods and Services, each, of the hostile user")
 
-// The controller's memory limit in the chart.
+// The memory limit that the chart sets for the controller.
 const (
 	memoryRequest = "128MiB"
 	memoryLimit   = 256 << 20
 )
 
-// A user with the edit role in one namespace creates claims, pods and Services of the maximum size that the API server
-// accepts. The controller stays below its memory limit, even if it starts when all of these objects exist, and
+// A user with the edit role in a single namespace creates claims, pods and Services of the maximum size that the API
+// server accepts. The controller stays below its memory limit, even if all of these objects exist when it starts, and
 // continues to accept topologies.
 func TestHostileUser(t *testing.T) {
 	p := newPlane(t)
@@ -80,14 +80,14 @@ func TestHostileUser(t *testing.T) {
 
 func mebibytes(bytes int) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// watch records the controller's peak memory and the longest time that it took to accept a topology.
+// watch records the controller's peak memory usage and the longest time that it took to accept a topology.
 type watch struct {
 	*plane
 	resident int
 	slowest  time.Duration
 }
 
-// accept creates a topology, waits until it is accepted, and compares the controller's memory with its limit.
+// accept creates a topology, waits until it is accepted, and compares the controller's memory usage with its limit.
 func (w *watch) accept() {
 	w.t.Helper()
 	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{GenerateName: "honest-"}}
@@ -143,8 +143,8 @@ func (p *plane) flood(created *atomic.Int64) error {
 	return nil
 }
 
-// hostile returns a claim, a pod that references it, and a Service that selects all hostile pods. The first 900 claims
-// have the maximum size; etcd has no room for more claims of this size.
+// hostile returns a claim, a pod that references it, and a Service that selects all hostile pods. Only the first 900
+// claims have the maximum size, because etcd has no room for more of them.
 func hostile(i int) []client.Object {
 	const large = 900
 	configs := 1

@@ -29,7 +29,7 @@ import (
 // patience is the time limit for every wait.
 const patience = 3 * time.Minute
 
-// metricsAddress is the address at which a controller in the cluster's network namespace serves its metrics.
+// metricsAddress is the address at which a controller serves its metrics in the cluster's network namespace.
 const metricsAddress = "127.0.0.1:9683"
 
 // plane is a control plane with the project's definitions and admission policies.
@@ -78,7 +78,7 @@ func (p *plane) newClient() client.Client {
 	return api
 }
 
-// kubectl runs kubectl, with stdin as its standard input.
+// kubectl runs kubectl with the given standard input, and returns its output.
 func (p *plane) kubectl(stdin string, args ...string) string {
 	p.t.Helper()
 	out, err := p.try(stdin, args...)
@@ -163,7 +163,7 @@ type counts struct {
 	cpu        time.Duration
 }
 
-// all returns the number of writes.
+// all returns the total number of writes.
 func (c counts) all() int {
 	n := 0
 	for _, count := range c.writes {
@@ -172,7 +172,7 @@ func (c counts) all() int {
 	return n
 }
 
-// counts reads the metrics of the running controller.
+// counts reads the counters from the running controller's metrics.
 func (p *plane) counts() (counts, error) {
 	transport := &http.Transport{DialContext: p.DialContext, DisableKeepAlives: true}
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+metricsAddress+"/metrics", nil)

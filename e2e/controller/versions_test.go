@@ -30,8 +30,8 @@ func plurals() map[string]string {
 		"CNIPluginSchema": "cnipluginschemas", "AddressRange": "addressranges", "AddressBlock": "addressblocks"}
 }
 
-// The parts of TestVersions run in order: first without a controller, which could change the objects, and then with a
-// controller.
+// The parts of TestVersions run in order: first without a controller, because it could change the objects, and then
+// with one.
 func TestVersions(t *testing.T) {
 	p := newPlane(t)
 	var served []string
@@ -64,7 +64,7 @@ func TestVersions(t *testing.T) {
 	stop()
 }
 
-// everyField returns objects that together set all fields of their kinds.
+// everyField returns objects that together set every field of their kinds.
 func (p *plane) everyField() []*unstructured.Unstructured {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.clone, "deploy", "testdata", "every-field.yaml"))
@@ -91,7 +91,7 @@ func (p *plane) everyField() []*unstructured.Unstructured {
 	return objects
 }
 
-// inVersion returns an object in another API version.
+// inVersion returns a copy of an object with another API version.
 func inVersion(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	object.SetAPIVersion(version)
@@ -115,7 +115,8 @@ func (p *plane) read(object *unstructured.Unstructured, version string) *unstruc
 	return found
 }
 
-// sameIn compares a written object with the stored object in the given API version, and returns the stored object.
+// sameIn checks that a written object matches the stored object in the given API version, and returns the stored
+// object.
 func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := p.read(written, version)
@@ -148,7 +149,7 @@ func (p *plane) testExchange(writer, reader string) {
 			p.must(p.api.Status().Update(p.t.Context(), object))
 		}
 		p.sameIn(written, writer)
-		// A program that uses the other version can update the object without losing a field.
+		// A program that uses the other version can update the object without losing any field.
 		found := p.sameIn(written, reader)
 		found.SetLabels(map[string]string{"example.com/by": filepath.Base(reader)})
 		p.must(p.api.Update(p.t.Context(), found))
@@ -169,8 +170,8 @@ func (p *plane) testExchange(writer, reader string) {
 	}
 }
 
-// applied makes two tools own parts of an object, each in its own version. Then one tool switches to another version,
-// and the API server must still attribute the fields to that tool.
+// applied makes two tools own parts of an object, each using its own API version. Then one of the tools switches to
+// another version, and the API server must still attribute the fields to that tool.
 func (p *plane) applied(written *unstructured.Unstructured, writer, reader string) {
 	p.t.Helper()
 	apply := func(version, manager string, annotations string) {
@@ -189,7 +190,7 @@ func (p *plane) applied(written *unstructured.Unstructured, writer, reader strin
 	}
 }
 
-// resource returns the name that kubectl uses for a kind in a version.
+// resource returns the name that kubectl uses for a kind in a given API version.
 func resource(kind, version string) string {
 	group, name, _ := strings.Cut(version, "/")
 	return plurals()[kind] + "." + name + "." + group
@@ -218,7 +219,7 @@ func (p *plane) tables(objects []*unstructured.Unstructured) {
 	}
 }
 
-// testCorpora creates all valid objects in the corpora in each version, and compares the stored objects.
+// testCorpora creates every valid object in the corpora in each version, and compares the stored objects.
 func (p *plane) testCorpora(served []string) {
 	p.t.Helper()
 	var objects []map[string]any
@@ -245,7 +246,7 @@ func (p *plane) testCorpora(served []string) {
 	p.t.Logf("%d objects", len(objects))
 }
 
-// testRefusals writes every invalid case in a version, both as a new object and as an update to a valid one.
+// testRefusals writes every invalid object in the given version, both as a new object and as an update to a valid one.
 func (p *plane) testRefusals(version string, bad []invalidCase) {
 	p.t.Helper()
 	for _, c := range bad {
@@ -257,7 +258,7 @@ func (p *plane) testRefusals(version string, bad []invalidCase) {
 	valid := &unstructured.Unstructured{Object: topologycorpus.Valid(p.t)[0].Object(p.t)}
 	valid.SetName("was-valid")
 	p.must(p.api.Create(p.t.Context(), valid.DeepCopy()))
-	c := bad[len(bad)-1] // this case is only rejected by the webhook
+	c := bad[len(bad)-1] // this case is rejected only by the webhook
 	spec, err := json.Marshal(c.object["spec"])
 	p.must(err)
 	patch := client.RawPatch(types.JSONPatchType,
@@ -293,7 +294,7 @@ metadata: {name: NAME}
 spec: {cidrs: [CIDR], blockSize: 16}
 `
 
-// testWork checks every controller function with objects that are created and changed in one of the versions.
+// testWork checks everything that the controller does, with objects that are created and changed in the given version.
 func (p *plane) testWork(version, name, cidr string) {
 	p.t.Helper()
 	p.node("node-" + name)
@@ -322,7 +323,7 @@ func (p *plane) testWork(version, name, cidr string) {
 	p.hasClasses(version, name, name+"-a "+name+"-b")
 }
 
-// hasClasses waits until the status of a topology contains its classes, and the classes exist.
+// hasClasses waits until a topology's status lists its classes, and the classes exist.
 func (p *plane) hasClasses(version, name, want string) {
 	p.t.Helper()
 	p.until("topology "+name+" has the classes "+want, func() error {
