@@ -22,7 +22,7 @@ type reading struct {
 	Milliseconds float64 `json:"milliseconds"`
 }
 
-// list sends one list request for the slices that match a field selector.
+// list sends a single list request for the slices that match a field selector.
 func (f *fleet) list(t *testing.T, selector string) reading {
 	t.Helper()
 	begin := time.Now()
@@ -35,8 +35,8 @@ func (f *fleet) list(t *testing.T, selector string) reading {
 	return reading{Bytes: len(data), Milliseconds: float64(time.Since(begin).Microseconds()) / 1000}
 }
 
-// sliceSizes returns the sizes of one node's slices, in ascending order. The sizes matter because when a device
-// changes, its whole slice is sent to each watcher.
+// sliceSizes returns the sizes of one node's slices, in ascending order. Sizes matter, because when a device changes,
+// the whole slice that contains it is sent to each watcher.
 func (f *fleet) sliceSizes(t *testing.T) []int {
 	t.Helper()
 	var sizes []int
@@ -47,7 +47,7 @@ func (f *fleet) sliceSizes(t *testing.T) []int {
 	return sizes
 }
 
-// slicesOf returns the slices of a node.
+// slicesOf returns the slices published for a node.
 func (f *fleet) slicesOf(t *testing.T, node string) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := f.client.ResourceV1().ResourceSlices().List(t.Context(),
@@ -58,20 +58,20 @@ func (f *fleet) slicesOf(t *testing.T, node string) []resourceapi.ResourceSlice 
 	return list.Items
 }
 
-// layout is a way to publish the same devices.
+// layout is a way of publishing the same devices.
 type layout string
 
 const (
 	// ours is the layout that the driver publishes.
 	ours layout = "driver"
-	// samePools uses the driver's pools and slices, but without counters.
+	// samePools uses the same pools and slices as the driver, but without counters.
 	samePools layout = "same-pools"
-	// onePool puts all devices of a node in one pool, without counters, with as many devices per slice as the API
-	// allows.
+	// onePool puts all devices on a node in a single pool, without counters, and with as many devices per slice as the
+	// API allows.
 	onePool layout = "one-pool"
 )
 
-// without returns the devices in slices, without counters, in the given layout.
+// without returns the devices in slices in the given layout, without counters.
 func without(layout layout, all []resourceapi.ResourceSlice) []resourceapi.ResourceSlice {
 	byPool := map[string][]resourceapi.Device{}
 	for _, slice := range all {
@@ -99,7 +99,7 @@ func without(layout layout, all []resourceapi.ResourceSlice) []resourceapi.Resou
 	return plain
 }
 
-// put publishes the sample's devices for all nodes in a layout, and returns the number of slices.
+// put publishes the devices in sample for all nodes, in the given layout, and returns the number of slices.
 func (f *fleet) put(t *testing.T, layout layout, sample []resourceapi.ResourceSlice) int {
 	t.Helper()
 	slices := sample
@@ -123,7 +123,7 @@ func (f *fleet) put(t *testing.T, layout layout, sample []resourceapi.ResourceSl
 	return len(slices) * f.nodes
 }
 
-// clear deletes the slices of the first nodes.
+// clear deletes the slices for the first nodes.
 func (f *fleet) clear(t *testing.T, nodes int) {
 	t.Helper()
 	f.each(t, nodes, func(ctx context.Context, i int) error {

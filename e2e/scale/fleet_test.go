@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
-// fleet is a set of nodes with the same shape, whose drivers run in this process.
+// fleet is a set of nodes with the same shape. Their drivers run in this process.
 type fleet struct {
 	*plane
 	shape     shape
@@ -30,7 +30,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when something changes
-	// published contains each node's observed slices by name.
+	// published contains the slices observed for each node, keyed by node name and slice name.
 	published map[string]map[string]contents
 }
 
@@ -38,12 +38,12 @@ type fleet struct {
 type contents struct {
 	pool     string
 	devices  int
-	revision int64 // the highest revision among its devices; 0 without devices
+	revision int64 // the highest policy revision among its devices; 0 without devices
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// newFleet creates the nodes and starts to watch slices.
+// newFleet creates the policies, the class and the nodes.
 func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{plane: p, shape: s, recording: s.record(t), cniDir: pluginFiles(t), nodes: nodes,
@@ -57,7 +57,7 @@ func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	return f
 }
 
-// watch keeps published up to date until ctx is done. It discards the devices in slices, because they could use a
+// watch keeps published up to date until ctx is done. It does not keep the devices in slices, which could use a
 // gigabyte of memory.
 func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	t.Helper()
@@ -118,7 +118,7 @@ func (f *fleet) forget(slice *resourceapi.ResourceSlice) {
 	delete(f.published[*slice.Spec.NodeName], slice.Name)
 }
 
-// wake makes all waiting goroutines check their conditions again. The caller must hold the lock.
+// wake makes all waiting goroutines recheck their conditions. The caller must hold the lock.
 func (f *fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -141,7 +141,7 @@ func (f *fleet) until(ctx context.Context, what string, holds func() bool) error
 	}
 }
 
-// complete reports whether all devices of a node have been observed with the given policy revision. The caller must
+// complete reports whether all devices on a node have been observed with the given policy revision. The caller must
 // hold the lock.
 func (f *fleet) complete(i int, revision int64) bool {
 	devices := 0
@@ -154,7 +154,7 @@ func (f *fleet) complete(i int, revision int64) bool {
 	return devices == f.shape.entries()
 }
 
-// slices returns the total number of slices for all nodes.
+// slices returns the total number of slices observed for all nodes.
 func (f *fleet) slices() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,8 +165,8 @@ func (f *fleet) slices() int {
 	return count
 }
 
-// writesOfChange returns the number of writes if all devices of the first nodes change. A pool whose devices are in one
-// slice keeps its generation and needs one write. A pool with several slices needs one write for each slice.
+// writesOfChange returns the number of writes required if all devices on the first nodes change. A pool with a single
+// slice keeps its generation and requires one write. A pool with several slices requires one write for each slice.
 func (f *fleet) writesOfChange(nodes int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +197,7 @@ func (f *fleet) drive(ctx context.Context, i int) error {
 	})
 }
 
-// publishAll runs the drivers of the first nodes, several at a time, until each has published.
+// publishAll runs the drivers for the first nodes, several at a time, until each has published its devices.
 func (f *fleet) publishAll(t *testing.T, nodes int) {
 	t.Helper()
 	f.each(t, nodes, func(ctx context.Context, i int) error {
@@ -212,7 +212,7 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 	})
 }
 
-// each calls do for every i below count, up to 32 at a time.
+// each calls do for every i below count, with up to 32 calls at a time.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

@@ -33,7 +33,8 @@ type plane struct {
 	clone  string
 }
 
-// newPlane starts a control plane with the project's definitions and with kwok, until the end of the test.
+// newPlane starts a control plane with the project's custom resource definitions and with kwok. Both run until the end
+// of the test.
 func newPlane(t *testing.T) *plane {
 	t.Helper()
 	clone, err := testcluster.Clone()
@@ -53,7 +54,7 @@ func newPlane(t *testing.T) *plane {
 	return p
 }
 
-// startKwok runs kwok, which `make kwok` builds, until the end of the test.
+// startKwok runs kwok, which is built by `make kwok`, until the end of the test.
 func (p *plane) startKwok(t *testing.T) {
 	t.Helper()
 	stages, err := filepath.Abs("testdata/stages.yaml")
@@ -86,15 +87,15 @@ func (p *plane) apply(t *testing.T, text string) {
 	}
 }
 
-// Keys of [requests] in addition to verbs.
+// Keys in [requests] other than verbs.
 const (
 	// watching is the number of open watches.
 	watching = "watching"
-	// dryRun is the number of dry runs, which drivers use to determine which fields the API server keeps.
+	// dryRun is the number of dry runs, with which drivers determine which fields the API server keeps.
 	dryRun = "dry-run"
 )
 
-// requests counts the completed requests for ResourceSlices to the API server by verb, and the open watches.
+// requests contains the number of completed API requests for ResourceSlices, by verb, and the number of open watches.
 type requests map[string]int
 
 var requestLine = regexp.MustCompile(`(?m)^apiserver_(request_total|longrunning_requests)\{([^}]*` +
@@ -125,7 +126,7 @@ func (p *plane) requests(t *testing.T) requests {
 	return found
 }
 
-// writes returns the number of requests that change something.
+// writes returns the number of write requests.
 func (r requests) writes() int { return r["POST"] + r["PUT"] + r["PATCH"] + r["DELETE"] + r["APPLY"] }
 
 // since returns the number of requests that were made since an earlier count.
@@ -184,7 +185,7 @@ func (p *plane) stored(t *testing.T) int64 {
 	return int64(size)
 }
 
-// forgetMemory restarts components that do not release the memory of deleted slices. As a result, the measurement of
+// forgetMemory restarts components that do not release the memory used for deleted slices, so that the measurement for
 // the next layout does not include this memory, and enough memory is available.
 func (p *plane) forgetMemory(t *testing.T) {
 	t.Helper()
@@ -224,8 +225,8 @@ func (p *plane) use(t *testing.T, component lab.Component) usage {
 	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
 }
 
-// profile starts a CPU profile of kube-scheduler for "go tool pprof", and stores it in the profiles directory. The
-// profile takes profileSeconds, and wait waits until it is complete. If no directory is set, profile does nothing.
+// profile starts a CPU profile of kube-scheduler for "go tool pprof", and stores it in the profiles directory.
+// Profiling takes profileSeconds, and wait waits until it is complete. If no directory is set, profile does nothing.
 func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 	t.Helper()
 	if *profiles == "" {
@@ -261,7 +262,7 @@ const (
 	profileSeconds = 15
 )
 
-// download writes a server's response to a file.
+// download writes the response from a server to a file.
 func download(ctx context.Context, client *http.Client, url, path string) error {
 	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

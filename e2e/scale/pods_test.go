@@ -22,19 +22,19 @@ const (
 	templateName = "scale"
 )
 
-// rate is the speed at which kube-scheduler bound pods that had been waiting for it.
+// rate is the rate at which kube-scheduler bound pods that had been waiting for it.
 type rate struct {
 	Pods int `json:"pods"`
-	// PodsPerSecond excludes the first pod, which waits for the scheduler's caches.
+	// PodsPerSecond excludes the first pod, which has to wait for the scheduler's caches.
 	PodsPerSecond float64 `json:"podsPerSecond"`
-	// SchedulerMillisecondsPerPod is the CPU time of the scheduler.
+	// SchedulerMillisecondsPerPod is the CPU time that the scheduler used per pod.
 	SchedulerMillisecondsPerPod float64 `json:"schedulerMillisecondsPerPod"`
 	SchedulerBytes              int64   `json:"schedulerBytes"`
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
-// follow watches objects from a version onward. It resumes if the API server closes the watch, which happens on a busy
-// machine if events are not read in time.
+// follow watches objects from a resource version onward. It resumes if the API server closes the watch, which happens
+// on a busy machine if events are not read in time.
 func follow(
 	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *toolswatch.RetryWatcher {
@@ -47,8 +47,8 @@ func follow(
 	return watcher
 }
 
-// schedule creates pods with a claim for one device each while the scheduler is stopped. It then starts the scheduler
-// and takes measurements until the last pod is bound. At the end, it removes all pods and claims.
+// schedule creates pods, each with a claim for one device, while the scheduler is stopped. It then starts the scheduler
+// and takes measurements until the last pod is bound. Finally, it removes all pods and claims.
 func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	t.Helper()
 	ctx := t.Context()
@@ -97,7 +97,7 @@ func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 		SchedulerBytes:              used.resident, APIServerBytes: f.use(t, lab.APIServer).resident}
 }
 
-// createPods creates pods and waits until they have their claims.
+// createPods creates pods and waits until their claims have been created.
 func (f *fleet) createPods(t *testing.T, pods int) {
 	t.Helper()
 	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: templateName}}

@@ -37,19 +37,19 @@ type figures struct {
 	Nodes      int    `json:"nodes"`
 	Devices    int    `json:"devicesPerNode"`
 	Shape      string `json:"shape"`
-	// Entries is the number of published devices: one for each way to use a device.
+	// Entries is the number of published devices per node: one for each way of using a device.
 	Entries int                 `json:"entriesPerNode"`
 	Layouts map[layout]*figured `json:"layouts"`
 	Restart restart             `json:"restart"`
 }
 
-// figured is the cost of the slices in a layout.
+// figured contains the costs of the slices in a layout.
 type figured struct {
 	SlicesPerNode int `json:"slicesPerNode"`
-	// Stored is the additional data in etcd, in bytes, compared with a cluster without slices.
+	// Stored is how much more data is in etcd than without slices, in bytes.
 	Stored       int64 `json:"storedBytes"`
 	LargestSlice int   `json:"largestSliceBytes"`
-	// WritesPerSecond is the rate at which the API server accepts the slices of all nodes together.
+	// WritesPerSecond is the rate at which the API server accepts slices from all nodes together.
 	WritesPerSecond float64 `json:"writesPerSecond"`
 	List            reading `json:"list"`
 	ListOfNode      reading `json:"listOfNode"`
@@ -60,19 +60,19 @@ type figured struct {
 // policy then changes the devices on all of these nodes.
 type restart struct {
 	Drivers int `json:"drivers"`
-	// FirstWrites is the number of writes during the first start, when no slices existed.
+	// FirstWrites is the number of writes during the first start, before which there were no slices.
 	FirstWrites int `json:"firstWrites"`
 	// Seconds is the time from the start of the drivers until the last driver has established its watch on slices.
 	Seconds float64 `json:"seconds"`
-	// Lists is the number of list requests for slices in addition to the watches, which start with the existing
-	// objects. DryRuns is the number of requests that determine which fields the API server keeps.
+	// Lists is the number of list requests for slices, not including watches, which begin with the existing objects.
+	// DryRuns is the number of requests for determining which fields the API server keeps.
 	Lists   int `json:"lists"`
 	DryRuns int `json:"dryRuns"`
-	// Writes is the number of writes for unchanged slices.
+	// Writes is the number of writes even though no slice has changed.
 	Writes int `json:"writes"`
 	// PolicyWrites is the number of writes after a policy change that affects every device. No rate is reported: each
-	// driver throttles itself based on the time that it needs to read the state of its node. Since all drivers share
-	// the processors here, a rate would be meaningless.
+	// driver throttles itself based on how long it takes to scan its node. Since all drivers share the processors here,
+	// a rate would be meaningless.
 	PolicyWrites int `json:"policyWrites"`
 }
 
@@ -102,8 +102,8 @@ func TestScale(t *testing.T) {
 	all.check(t)
 }
 
-// drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a policy change. It returns
-// the slices of one node, because the other nodes have the same slices.
+// drivers runs the drivers for some nodes: they publish, restart, and publish again after a policy change. It returns
+// the slices for one node, because the other nodes have the same slices.
 func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice 
 	return f.slicesOf(t, nodeName(0))
 }
 
-// publish runs the drivers' first publication.
+// publish runs the drivers until they have published their devices for the first time.
 func (f *fleet) publish(t *testing.T, all *figures) {
 	t.Helper()
 	before := f.requests(t)
@@ -126,7 +126,7 @@ func (f *fleet) publish(t *testing.T, all *figures) {
 	}
 }
 
-// restart starts the drivers of many nodes together, and changes policies once the drivers have read the existing
+// restart starts the drivers on many nodes together, and changes policies once the drivers have read the existing
 // objects.
 func (f *fleet) restart(t *testing.T, all *figures) {
 	t.Helper()
@@ -180,7 +180,7 @@ func layouts() []layout {
 	return all
 }
 
-// measure publishes the sample for every node in a layout, and measures the costs.
+// measure publishes the sample for every node in the given layout, and measures the costs.
 func (f *fleet) measure(
 	t *testing.T, empty int64, layout layout, sample []resourceapi.ResourceSlice,
 ) *figured {
@@ -197,7 +197,7 @@ func (f *fleet) measure(
 	return m
 }
 
-// print prints a table, and adds the figures to the machine-readable file.
+// print prints a table, and appends the figures to the machine-readable file.
 func (all *figures) print(t *testing.T) {
 	t.Helper()
 	table := fmt.Sprintf("%d nodes with %d devices each (%s, %d entries)\n", all.Nodes, all.Devices, all.Shape,
@@ -236,7 +236,7 @@ func (all *figures) print(t *testing.T) {
 	}
 }
 
-// check checks the requirements that apply to every machine.
+// check checks the requirements that must be met on any machine.
 func (all *figures) check(t *testing.T) {
 	t.Helper()
 	plain := all.Layouts[onePool]

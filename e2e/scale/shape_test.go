@@ -10,19 +10,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// shape describes the devices of a node.
+// shape describes the devices on a node.
 type shape struct {
 	nics int
 	// functions is the number of virtual functions per NIC.
 	functions int
-	// policies are the names of the node's policies in [policies].
+	// policies are the names of the node's policies in [policyTexts].
 	policies []string
-	// plugin is the CNI plugin that pods use.
+	// plugin is the CNI plugin used by pods.
 	plugin string
 }
 
 // shapeOf returns the shape with the given name and number of devices. In the shapes functions and mixed-functions, the
-// devices are four NICs, or eight from 512 devices on, and their virtual functions. In the shapes links and
+// devices are four NICs (eight if there are 512 devices or more) and their virtual functions. In the shapes links and
 // mixed-links, they are separate links. Each NIC or separate link has one entry that pods share. In the mixed shapes,
 // it also has an exclusive entry, and the two entries exclude each other.
 func shapeOf(name string, devices int) (shape, error) {
@@ -90,7 +90,7 @@ func (s shape) record(t *testing.T) string {
 	return dir
 }
 
-// policyTexts contains the policies of all shapes. An attribute in them changes with the revision.
+// policyTexts contains the policies for all shapes. They have an attribute that changes with the revision.
 var policyTexts = map[string]string{
 	"shared": `
 selector: {cel: 'device.attributes["dra.networking"].type in ["pf", "nic"]'}
@@ -119,9 +119,9 @@ exposure:
 `,
 }
 
-// objects returns the policies in YAML, and the class that pods request. The revision is an attribute only in the last
-// policy, which has devices in every slice: if two policies changed, a driver could detect one change before the other
-// and write its slices twice.
+// objects returns YAML with the policies and the class that pods request. The revision is an attribute only in the last
+// policy, under which there are devices in every slice: if two policies changed, a driver could detect one change
+// before the other and write its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -146,7 +146,8 @@ spec:
 	return strings.Join(documents, "---")
 }
 
-// pluginFiles returns a directory in which the driver finds the shapes' CNI plugins.
+// pluginFiles returns a directory with an empty file for each CNI plugin in the shapes, so that the driver finds the
+// plugins.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
