@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// item is a file in an archive: its path in the archive, and the source of its content. If source is empty, content is
-// used.
+// item is a file in an archive: its path in the archive, and the local file that it is copied from. If source is empty,
+// content is used.
 type item struct {
 	name, source string
 	content      []byte
@@ -22,9 +22,9 @@ type item struct {
 }
 
 // writeArchive writes items to a compressed tar file, sorted by name, owned by root, and all with the same time. The
-// result does not depend on the machine: the gzip header has no name and no time. The tar format is USTAR, which has
-// only whole seconds and no extension headers. A newer Go version might write extension headers differently. The file
-// is not written atomically; instead, the directory that contains it is renamed when it is complete.
+// result does not depend on the machine: the gzip header contains neither a name nor a time. The tar format is USTAR,
+// which supports only whole seconds and has no extension headers, which a newer Go version might write differently. The
+// file is not written atomically; instead, the directory that contains it is renamed once it is complete.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -61,8 +61,8 @@ func addItem(archive *tar.Writer, made time.Time, i item) error {
 }
 
 // readArchive calls visit for each file in an archive written by writeArchive. It is safe for untrusted archives: it
-// rejects everything except regular files below the directory, before a caller can join their names with a path. It
-// keeps one file at a time in memory.
+// rejects everything except regular files with local paths, before a caller can join their names with a directory. It
+// keeps only one file at a time in memory.
 func readArchive(file string, visit func(name string, content []byte) error) error {
 	f, err := os.Open(file)
 	if err != nil {

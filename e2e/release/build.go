@@ -16,20 +16,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Architectures returns the architectures of a release as GOARCH values.
+// Architectures returns the architectures supported by a release, as GOARCH values.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const (
-	// pluginModule is the module with the CNI plugins for the image with plugins. e2e/tools/go.mod lists the plugins
-	// and pins their version.
+	// pluginModule is the module that provides the CNI plugins for the image with plugins. e2e/tools/go.mod lists the
+	// plugins and pins their version.
 	pluginModule  = "github.com/containernetworking/plugins"
 	pluginVersion = pluginModule + "/pkg/utils/buildversion.BuildVersion"
 	buildTags     = "grpcnotrace"
 )
 
 // build compiles the programs, and the CNI plugins for the image with plugins, into separate directories. Programs are
-// built from the source at the commit. Plugins are third-party code at the versions in e2e/tools/go.mod, which is also
-// part of the commit.
+// built from the source at the commit. Plugins are third-party code in the versions specified by e2e/tools/go.mod,
+// which is also part of the commit.
 func (s Source) build(ctx context.Context, architecture, programs, plugins string) error {
 	err := compile(ctx, s.path(), architecture, programs, "-s -w", "./cmd/...")
 	if err != nil {
@@ -50,10 +50,10 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 	return nil
 }
 
-// compile runs go build. It sets every variable that affects the result. It also ignores "go env -w", even for
-// variables that are empty in the environment, because go treats these as unset. GOAMD64 and GOARM64 are set to the
-// lowest levels, so that programs run on all processors. -trimpath removes the directory from the result, and
-// -buildvcs=auto adds the commit and the tag if git is installed and the directory is a clone.
+// compile runs go build. It sets every variable that affects the result. It also makes go ignore settings from "go env
+// -w", including those for variables that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64
+// are set to the lowest levels, so that programs run on any processor. -trimpath removes the directory from the result,
+// and -buildvcs=auto adds the commit and the tag if git is installed and the directory is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -68,9 +68,9 @@ func compile(ctx context.Context, module, architecture, dir, ldflags string, pac
 	return err
 }
 
-// checkPrograms checks that Go has recorded the version and the commit, because Go omits both if git is not installed.
-// Without this check, a release could contain programs without a version. This would be discovered only when a user
-// queries the version.
+// checkPrograms checks that Go has recorded the version and the commit in the programs, because Go omits both if git is
+// not installed. Without this check, a release could contain programs without a version, which would be noticed only
+// when a user queries it.
 func (s Source) checkPrograms(dir string) error {
 	for _, name := range append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...) {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))
@@ -108,7 +108,7 @@ func setting(info *debug.BuildInfo, key string) string {
 	return ""
 }
 
-// plugins returns the version of the CNI plugins and their packages.
+// plugins returns the version of the CNI plugins, and the paths of their packages.
 func (s Source) plugins(ctx context.Context) (version string, packages []string, err error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "edit", "-json")
 	cmd.Dir = s.path("e2e", "tools")

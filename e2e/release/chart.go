@@ -21,8 +21,8 @@ const (
 	crdFolder = "crds"
 )
 
-// registryPattern matches a registry with or without a path. The value becomes part of image names and of unquoted
-// YAML, so it must not contain special characters.
+// registryPattern matches a registry with or without a path. The value is inserted into image names and unquoted YAML,
+// so it must not contain special characters.
 var registryPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-][a-z0-9]+)*)*$`)
 
 // chartVersion returns the version of the chart, which Helm expects without the leading v.
@@ -30,9 +30,9 @@ func chartVersion(version string) string { return strings.TrimPrefix(version, "v
 
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
-// writeChart packs the chart as Helm does. The release version becomes the chart's version and the tag of the images,
-// which are in registry. It does not need Helm: a packed chart is an archive with one directory that is named after the
-// chart. Helm rejects a chart without a semantic version.
+// writeChart packs the chart in the same way as Helm. The release version becomes the chart's version and the tag for
+// the images, which are in registry. It does not need Helm: a packed chart is an archive with one directory, which is
+// named after the chart. Helm rejects a chart whose version is not a semantic version.
 func (s Source) writeChart(dir, registry string) error {
 	root := s.path("deploy", "chart")
 	var items []item
@@ -62,9 +62,9 @@ func (s Source) writeChart(dir, registry string) error {
 	return writeArchive(filepath.Join(dir, chartFile(s.Version)), s.Time, items)
 }
 
-// addFolder adds the files below dir. It follows links, because the chart contains a link to the definitions, and a
-// link to a target outside the archive would be broken. The order does not matter, because writeArchive sorts the
-// files.
+// addFolder adds the files below dir. It follows symbolic links, because the chart contains a link to the custom
+// resource definitions, and a link to a target outside the archive would be broken. The order does not matter, because
+// writeArchive sorts the files.
 func addFolder(items *[]item, dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -88,7 +88,7 @@ func addFolder(items *[]item, dir, name string) error {
 }
 
 // replaceAll replaces patterns. It returns an error if a pattern is not found, because this means that the files have
-// changed and the release would refer to the images in the working tree.
+// changed and the release would still refer to images from the working tree.
 func replaceAll(content []byte, replacements map[string]string) ([]byte, error) {
 	for pattern, replacement := range replacements {
 		expression := regexp.MustCompile(pattern)
@@ -100,9 +100,9 @@ func replaceAll(content []byte, replacements map[string]string) ([]byte, error) 
 	return content, nil
 }
 
-// writeManifests writes the manifests for an installation without Helm: one file with the definitions, and one with
-// everything else. The definitions are separate because they must be established before objects of their kinds can be
-// applied. The order is the same as in kustomization.yaml.
+// writeManifests writes the manifests for an installation without Helm: one file with the custom resource definitions,
+// and one with everything else. The definitions are separate because they must be established before objects of their
+// kinds can be applied. The objects are in the same order as in kustomization.yaml.
 func (s Source) writeManifests(dir, registry string) error {
 	data, err := os.ReadFile(s.path("deploy", "kustomization.yaml"))
 	if err != nil {

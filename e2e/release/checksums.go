@@ -20,7 +20,7 @@ const (
 	provenanceName = "provenance.intoto.json"
 )
 
-// sumFolder returns the SHA-256 of each file in a release, except the files that describe the others.
+// sumFolder returns the SHA-256 checksum of each file in a release, except the files that describe the others.
 func sumFolder(dir string) (map[string]string, error) {
 	names, err := fileNames(dir)
 	if err != nil {
@@ -38,7 +38,8 @@ func sumFolder(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// sumFile returns the SHA-256 of a file. It reads the file in chunks, because image archives are 100 MB or larger.
+// sumFile returns the SHA-256 checksum of a file. It reads the file in chunks, because image archives are 100 MB or
+// larger.
 func sumFile(path string) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +53,7 @@ func sumFile(path string) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// formatSums formats checksums in the sha256sum format.
+// formatSums formats checksums in the format of sha256sum.
 func formatSums(sums map[string]string) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -61,8 +62,8 @@ func formatSums(sums map[string]string) string {
 	return text.String()
 }
 
-// compareSums reports each file that differs, is missing, or is unexpected. says describes the source of the expected
-// checksums in the messages.
+// compareSums returns an error that lists each file that differs, is missing, or is unexpected. says describes the
+// source of the expected checksums in the messages.
 func compareSums(want, got map[string]string, says string) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -81,9 +82,9 @@ func compareSums(want, got map[string]string, says string) error {
 	return errors.Join(problems...)
 }
 
-// parseSums strictly parses the output of formatSums. Names must not contain a directory. parseSums rejects any text
-// that formatSums would not write in exactly the same way, so that two different texts never have the same meaning and
-// all signed content is checked.
+// parseSums strictly parses the output of formatSums. File names must not contain a directory. parseSums rejects any
+// text that formatSums would write differently, so that two different texts never have the same meaning and everything
+// that is signed is checked.
 func parseSums(text string) (map[string]string, error) {
 	sums := map[string]string{}
 	for line := range strings.Lines(text) {

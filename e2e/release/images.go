@@ -15,13 +15,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// pluginFolder is the plugin directory in the image with plugins, for the chart's cniPlugins.included.
+// pluginFolder is the plugin directory in the image with plugins, which the chart uses if cniPlugins.included is set.
 const pluginFolder = "/opt/cni/included"
 
-// withPlugins is the name of the driver's image that contains CNI plugins.
+// withPlugins is the name of the driver image that includes CNI plugins.
 const withPlugins = stack.Driver + "-with-plugins"
 
-// imageList contains a line for each image: its name with its digest, and the archive.
+// imageList is the name of the file with one line for each image: its name with its digest, and its archive.
 const imageList = "images.txt"
 
 func imageNames() []string { return []string{stack.Controller, stack.Driver, withPlugins} }
@@ -29,7 +29,7 @@ func imageNames() []string { return []string{stack.Controller, stack.Driver, wit
 func imageFile(name, version string) string { return name + "_" + version + ".oci.tar" }
 
 // writeImages packs each image for all architectures, and lists the images with their digests. It reads the digests
-// from the finished archives, with the code that verifies them.
+// from the finished archives, using the same code that verifies them.
 func (m maker) writeImages() error {
 	var list strings.Builder
 	for _, name := range imageNames() {
@@ -45,7 +45,7 @@ func (m maker) writeImages() error {
 		if err := image.Write(file, specs...); err != nil {
 			return err
 		}
-		if err := os.Chmod(file, 0o644); err != nil { // readable by all users, like the other published files
+		if err := os.Chmod(file, 0o644); err != nil { // readable by all users, like all other published files
 			return err
 		}
 		summary, err := image.Read(file, func(string, string, io.Reader) error { return nil })
@@ -61,8 +61,8 @@ func imageLine(name, version string, summary image.Summary) string {
 	return summary.Ref + "@" + summary.Digest + " " + imageFile(name, version) + "\n"
 }
 
-// image returns the spec of an image for one architecture. The images with and without plugins contain the same
-// program, so image removes the suffix from the name.
+// image returns the spec for an image for one architecture. The images with and without plugins contain the same
+// program, so the suffix is removed from the name to find it.
 func (m maker) image(name, architecture string) (image.Spec, error) {
 	program := strings.TrimSuffix(name, strings.TrimPrefix(withPlugins, stack.Driver))
 	spec := stack.Image(program, m.programs(architecture), m.Registry+"/"+name+":"+m.Version)
@@ -78,8 +78,8 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 	return spec, err
 }
 
-// labels returns the labels of all images, under the annotation keys that the OCI image specification defines. The time
-// is the commit time, as for all files in a release.
+// labels returns the labels for all images, under the annotation keys that the OCI image specification defines. The
+// time is the commit time, as for all files in a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),
@@ -96,8 +96,8 @@ func newBinary(content []byte) (binary, error) {
 }
 
 // readImages verifies the images and returns the binaries that they contain, by architecture and name. A binary must be
-// the same in all images that contain it. Binaries are identified by their base names, so two binaries with different
-// content must not have the same name.
+// identical in all images that contain it. Binaries are identified by their base names, so two different binaries must
+// not have the same name.
 func readImages(dir, version string) (map[string]map[string]binary, []image.Summary, error) {
 	found := map[string]map[string]binary{}
 	var summaries []image.Summary

@@ -15,27 +15,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Options configure the release.
+// Options specifies the release to create.
 type Options struct {
-	// Clone is the clone of the project. Its checked-out commit is released.
+	// Clone is the path of the project's clone, whose checked-out commit is released.
 	Clone string
 	// Version is a version such as v0.1.0.
 	Version string
 	// Registry is the registry to which the images will be published, such as registry.example/team.
 	Registry string
-	// Out is the directory to create for the files.
+	// Out is the directory to create for the release files.
 	Out string
 	// Key signs the checksums and the provenance. Without it, the release has neither a signature nor a provenance.
 	Key *ecdsa.PrivateKey
-	// Builder is the URI of the builder; empty means ByHand.
+	// Builder is the builder's URI; empty means ByHand.
 	Builder string
 	// Progress receives progress messages; may be nil.
 	Progress io.Writer
 }
 
-// Make writes the files of a release to a directory, which appears only when it is complete. The temporary directory
+// Make writes the files in a release to a directory, which appears only once it is complete. The temporary directory
 // has the same parent as Out, so that it can be renamed. Make needs git, Go, and the modules that the commit requires;
-// it uses the network only for modules that are not in Go's cache. The same input results in the same bytes.
+// it uses the network only for modules that are not in Go's cache. The same input always results in the same bytes.
 func Make(ctx context.Context, o Options) error {
 	if err := makeRelease(ctx, o); err != nil {
 		return fmt.Errorf("cannot make release %s: %w", o.Version, err)
@@ -43,7 +43,7 @@ func Make(ctx context.Context, o Options) error {
 	return nil
 }
 
-// makeRelease checks the options before it starts, because a build takes minutes.
+// makeRelease checks the options up front, because a build takes minutes.
 func makeRelease(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -54,7 +54,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	if !registryPattern.MatchString(o.Registry) {
 		return fmt.Errorf("%q is not a registry: use the form registry.example/team", o.Registry)
 	}
-	var err error // paths must be absolute, since commands run in other directories
+	var err error // paths must be absolute, since commands are run in other directories
 	if o.Out, err = filepath.Abs(o.Out); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ type maker struct {
 	files, work string
 }
 
-// run creates the files of a release in dependency order. Checksums and signatures come last, because they cover all
+// run creates the files in a release in dependency order. Checksums and signatures come last, because they cover all
 // other files.
 func (m maker) run(ctx context.Context) error {
 	for _, architecture := range Architectures() {
@@ -135,7 +135,7 @@ const (
 	licence       = "LICENSE"
 )
 
-// archiveName returns the name of an archive, which is also the name of the directory in it.
+// archiveName returns the name of an archive without its extension, which is also the name of the directory in it.
 func archiveName(program, version, architecture string) string {
 	return program + "_" + version + "_linux_" + architecture
 }
@@ -164,8 +164,8 @@ func (m maker) writeArchives(architecture string) error {
 	return nil
 }
 
-// writeSBOM writes the list of the components in the binaries for one architecture. It reads the binaries instead of
-// go.mod, because some modules in go.mod are not part of any program.
+// writeSBOM writes the list of components in the binaries for one architecture. It gets them from the binaries instead
+// of go.mod, because some modules in go.mod are not part of any program.
 func (m maker) writeSBOM(architecture string) error {
 	binaries := map[string]binary{}
 	for _, dir := range []string{m.programs(architecture), m.plugins(architecture)} {
@@ -191,8 +191,8 @@ func (m maker) writeSBOM(architecture string) error {
 }
 
 // seal writes the checksums of all files, and signs the checksums and the provenance. It writes the signature and the
-// provenance last, when the other files no longer change. SHA256SUMS does not contain these two files, because they
-// depend on it.
+// provenance last, when the other files no longer change. SHA256SUMS does not list these two files, because they depend
+// on it.
 func (m maker) seal() error {
 	sums, err := sumFolder(m.files)
 	if err != nil {
@@ -206,7 +206,7 @@ func (m maker) seal() error {
 		m.printf("not signed: no key given")
 		return nil
 	}
-	// Use the Go version that built the programs, which go.mod may select, instead of the version that built this
+	// Record the Go version that built the programs, which go.mod may select, instead of the version that built this
 	// command.
 	built, err := buildinfo.ReadFile(filepath.Join(m.programs(Architectures()[0]), stack.Driver))
 	if err != nil {

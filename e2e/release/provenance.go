@@ -13,7 +13,7 @@ const (
 	buildType     = Repository + "/blob/main/docs/release.md#make-release"
 )
 
-// ByHand is the builder of a release that was built manually on a personal machine.
+// ByHand is the builder URI for a release that was built manually on a personal machine.
 const ByHand = Repository + "/blob/main/docs/release.md#built-by-hand"
 
 type statement struct {
@@ -52,9 +52,8 @@ type runDetails struct {
 }
 
 // newProvenance describes the source, the procedure and the builder of the files with the given checksums. It omits
-// times, which would be the only difference between two runs. The subjects are all files in SHA256SUMS. The parameters
-// are sufficient for others to reproduce the release, which is the purpose of externalParameters (SLSA provenance,
-// "buildDefinition").
+// times, which would be the only difference between runs. The subjects are all files in SHA256SUMS. The parameters are
+// sufficient to reproduce the release, which is the purpose of externalParameters (SLSA provenance, "buildDefinition").
 func newProvenance(o Options, source Source, goVersion string, sums map[string]string) ([]byte, error) {
 	s := statement{Type: statementType, PredicateType: predicateType}
 	for _, name := range slices.Sorted(maps.Keys(sums)) {

@@ -21,7 +21,8 @@ import (
 
 const version = "v0.3.1-rc.2"
 
-// project creates a repository that is a minimal copy of the project's: programs without imports, and one CNI plugin.
+// project creates a repository that is a minimal version of the project's: programs without imports, and one CNI
+// plugin.
 func project(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,7 +104,7 @@ func makeRelease(t *testing.T, clone string, key *ecdsa.PrivateKey) string {
 	return out
 }
 
-// content returns the contents of the files in a directory, by name.
+// content returns the contents of the files in a directory, keyed by name.
 func content(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -171,7 +172,7 @@ func TestRelease(t *testing.T) {
 	t.Run("lists what it is made of", func(t *testing.T) { materials(t, first) })
 }
 
-// changes makes one change at a time to each file, with and without matching checksums, and to the set of files, and
+// changes makes one change at a time, to each file (with and without matching checksums) and to the set of files, and
 // checks that each change is detected.
 func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 	good := content(t, dir)
@@ -240,7 +241,7 @@ func materials(t *testing.T, dir string) {
 	}
 }
 
-// An unsigned release is accepted only without a key.
+// An unsigned release is accepted only if no key is given.
 func TestUnsigned(t *testing.T) {
 	dir := makeRelease(t, project(t), nil)
 	if _, err := release.Verify(dir, version, &newKey(t).PublicKey); err == nil {
@@ -252,8 +253,8 @@ func TestUnsigned(t *testing.T) {
 	t.Run("whose checksums fit another program", func(t *testing.T) { substituted(t, dir) })
 }
 
-// substituted tests individual changes with matching checksums, so that only the set of files or the references between
-// files are inconsistent.
+// substituted makes individual changes with matching checksums, so that only the set of files or the references between
+// files are inconsistent, and checks that they are detected.
 func substituted(t *testing.T, dir string) {
 	const programs = "dra-network-driver_" + version + "_linux_arm64"
 	for _, c := range []struct{ name, change, want string }{
@@ -314,8 +315,8 @@ func TestRefusals(t *testing.T) {
 	refuse("there already", "v0.1.1", "localhost", "is there already")
 }
 
-// selfTest checks that the self-test fails if programs for this machine do not report their version, like those in the
-// minimal project.
+// selfTest checks that the self-test fails if programs for this machine do not report their version, as is the case for
+// those in the minimal project.
 func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	report, err := release.Verify(dir, version, key)
 	if err != nil {
@@ -327,14 +328,14 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	}
 }
 
-// Users who have configured git to sign all tags do not need a key to make a release.
+// Users who have configured git to sign all tags do not need their signing key to make a release.
 func TestTagsAreNotSigned(t *testing.T) {
 	clone, homeDir := project(t), t.TempDir()
 	write(t, filepath.Join(homeDir, ".gitconfig"),
 		"[tag]\ngpgSign = true\n[user]\nname = Test\nemail = t@example.com\n")
 	t.Setenv("HOME", homeDir)
 	t.Setenv("GNUPGHOME", homeDir)
-	t.Setenv("VISUAL", "false") // a program that asks for a message fails
+	t.Setenv("VISUAL", "false") // an editor that git starts to ask for a message fails
 	dir := filepath.Join(t.TempDir(), "source")
 	if _, err := release.Checkout(t.Context(), clone, version, dir); err != nil {
 		t.Fatal(err)

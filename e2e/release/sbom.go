@@ -59,8 +59,8 @@ type property struct {
 }
 
 // newSBOM lists the components in the binaries for one architecture: the modules that Go has recorded in each binary,
-// with their checksums from go.sum, and the standard library. The SBOM has no serial number and no time, so the same
-// binaries result in the same SBOM, and anyone with the binaries can reproduce it.
+// with their checksums from go.sum, and the standard library. The SBOM contains neither a serial number nor a time, so
+// the same binaries result in the same SBOM, and anyone who has the binaries can reproduce it.
 func newSBOM(version, commit, architecture string, binaries map[string]binary) ([]byte, error) {
 	release := component{Ref: "release", Type: "application", Name: chartName, Version: version}
 	document := bom{Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", Format: "CycloneDX", Spec: "1.6",
@@ -89,8 +89,8 @@ func newSBOM(version, commit, architecture string, binaries map[string]binary) (
 	return append(data, '\n'), err
 }
 
-// librariesOf returns the modules whose code a binary contains, and the standard library. A replaced module is listed
-// as its replacement, because the replacement was compiled.
+// librariesOf returns the modules whose code a binary contains, and the standard library. For a replaced module, it
+// returns the replacement, because the replacement was compiled.
 func librariesOf(info *debug.BuildInfo) []component {
 	found := []component{moduleComponent("std", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	modules := info.Deps
@@ -107,7 +107,7 @@ func librariesOf(info *debug.BuildInfo) []component {
 }
 
 // moduleComponent describes a Go module. The checksum in go.sum, "h1:" followed by base64, is the SHA-256 of the
-// module's file list. If the checksum cannot be decoded or is missing, as for the standard library, the component has
+// module's file list. If the checksum is missing, as for the standard library, or cannot be decoded, the component has
 // no hash.
 func moduleComponent(path, version, sum string) component {
 	url := "pkg:golang/" + path + "@" + version

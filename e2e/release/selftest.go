@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// emulator returns the QEMU program that runs programs for another architecture, given as GOARCH.
+// emulator returns the name of the QEMU program that runs programs for another architecture, which is a GOARCH value.
 func emulator(architecture string) string {
 	return map[string]string{"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}[architecture]
 }
 
-// SelfTest unpacks the programs of a verified release and runs them. Programs for another architecture run in QEMU's
+// SelfTest unpacks the programs in a verified release and runs them. Programs for other architectures run in QEMU's
 // user mode if it is installed. Each program must report the version and the commit, and netdra must validate the
-// topology in the file at topology, unless this path is empty. progress receives lines about the programs that were run
-// or skipped. SelfTest runs the given files as the current user, so verify them first. If this machine cannot run an
-// architecture, SelfTest reports this but does not fail.
+// topology in the file at topology, unless this path is empty. progress receives a line for each program that was run
+// or skipped. SelfTest runs the programs as the current user, so verify the release first. If this machine cannot run
+// programs for an architecture, SelfTest reports this but does not fail.
 func SelfTest(ctx context.Context, dir, topology string, report Report, progress io.Writer) error {
 	for _, architecture := range Architectures() {
 		command, err := runner(architecture)
@@ -38,7 +38,7 @@ func SelfTest(ctx context.Context, dir, topology string, report Report, progress
 	return nil
 }
 
-// runner returns the command that runs programs for an architecture. The command is empty for this machine's
+// runner returns the command with which to run programs for an architecture. It is empty for this machine's
 // architecture.
 func runner(architecture string) ([]string, error) {
 	if architecture == runtime.GOARCH {
@@ -53,8 +53,8 @@ func runner(architecture string) ([]string, error) {
 	return nil, fmt.Errorf("there is no %s: install QEMU's user mode (Debian: apt-get install qemu-user-static)", name)
 }
 
-// testArchitecture runs the programs in an archive, under an emulator if command names one, and returns their number.
-// It tests the file that users download, not the files that were packed into it.
+// testArchitecture runs the programs in an archive, under an emulator if command specifies one, and returns the number
+// of programs. It tests the file that users download, not the files that were packed into it.
 func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
 	report Report) (int, error) {
 	programs, err := os.MkdirTemp("", "release-test-")

@@ -15,12 +15,12 @@ import (
 	"fmt"
 )
 
-// payloadType is the type of in-toto statements in DSSE envelopes.
+// payloadType is the payload type for in-toto statements in DSSE envelopes.
 const payloadType = "application/vnd.in-toto+json"
 
 // ParseKey reads an ECDSA P-256 private key in PEM format, as created by `openssl genpkey -algorithm EC -pkeyopt
-// ec_paramgen_curve:P-256`. Errors contain no part of the key. cosign can verify signatures on this curve without
-// further options. Passwords are not supported, because a workflow could not enter one.
+// ec_paramgen_curve:P-256`. Errors never contain any part of the key. cosign can verify signatures that use this curve
+// without further options. Passwords are not supported, because a workflow could not enter one.
 func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
@@ -64,8 +64,8 @@ func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 }
 
 // sign returns the signature of data in the format of `cosign sign-blob` and `openssl dgst -sha256 -sign`: ASN.1, in
-// base64. The signature is deterministic (RFC 6979), and therefore as reproducible as the rest of the release:
-// crypto/ecdsa creates such a signature if the random reader is nil.
+// base64. The signature is deterministic (RFC 6979), and therefore as reproducible as the rest of the release: this is
+// what crypto/ecdsa creates if the random reader is nil.
 func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	digest := sha256.Sum256(data)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
@@ -85,8 +85,8 @@ func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	return nil
 }
 
-// keyID returns the ID of a key, which is the SHA-256 of its encoding (PKIX). The ID is a hint for users and tools with
-// several keys; verification does not use it.
+// keyID returns a key's ID, which is the SHA-256 checksum of its PKIX encoding. The ID is a hint for users and tools
+// that have several keys; it is not used for verification.
 func keyID(key *ecdsa.PublicKey) (string, error) {
 	encoded, err := x509.MarshalPKIXPublicKey(key)
 	sum := sha256.Sum256(encoded)
@@ -105,13 +105,14 @@ type envelopeSignature struct {
 	Signature string `json:"sig"`
 }
 
-// preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). It contains the
-// type and the lengths, so that a signature for another purpose or for data that is split differently is not valid.
+// preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). The data
+// includes the type and the lengths, so that a signature for another purpose, or for data that is split differently, is
+// not valid.
 func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
 
-// seal wraps a statement in an envelope together with its signature (DSSE, "Protocol"). The signed data begins with the
+// seal wraps a statement in an envelope together with its signature (DSSE, "Protocol"). The signed data includes the
 // type, so that the signature cannot be used for content of another type.
 func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	id, err := keyID(&key.PublicKey)
@@ -127,8 +128,8 @@ func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// open returns the payload of an envelope that was signed with key. It does not decode any part of the payload before
-// it has verified a signature. One valid signature from the key is sufficient, regardless of other signatures.
+// open returns the payload of an envelope that was signed with key. It does not interpret the payload before it has
+// verified a signature. One valid signature made with the key is sufficient, regardless of any other signatures.
 func open(key *ecdsa.PublicKey, data []byte) ([]byte, error) {
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(data))

@@ -18,7 +18,7 @@ const Repository = "https://github.com/dra-networking/dra-network-driver"
 // needs a suffix in its path.
 var versionPattern = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
-// Source is a clone of one commit, tagged with the version, in a directory that only this release uses.
+// Source is a clone of one commit, tagged with the version, in a directory that is used only for this release.
 type Source struct {
 	Dir, Commit, Version string
 	Time                 time.Time
@@ -26,8 +26,8 @@ type Source struct {
 
 // Checkout clones the commit that is checked out in clone to dir, and tags it there. Go records the tag in the programs
 // that it builds. Checkout returns an error if there are uncommitted changes, which would not be in the release, or if
-// the version's tag is on another commit in clone. It uses a clone instead of a worktree because the tag must be the
-// only one: Go derives the version of a program from the tags on its commit, and could choose another tag. dir must not
+// the version's tag is on a different commit in clone. It creates a clone instead of a worktree because the tag must be
+// the only one: Go derives a program's version from the tags on the commit, and could choose another tag. dir must not
 // exist.
 func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	fail := func(err error) (Source, error) {
@@ -45,7 +45,7 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 		return fail(err)
 	}
 	// The output is empty if the tag does not exist. For an annotated tag, the first field is the commit. For a
-	// lightweight tag, the first field is empty, and the second field is the commit.
+	// lightweight tag, the first field is empty and the second is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
 		return fail(orElse(err, "the tag is on another commit: check out that commit, or choose another version"))
@@ -78,7 +78,7 @@ func (s Source) path(parts ...string) string {
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir
-	// Git hooks run with variables that select their own repository.
+	// Git runs hooks with variables that refer to the repository of the hook.
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "GIT_") {
 			cmd.Env = append(cmd.Env, setting)
@@ -87,7 +87,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// output runs a command and returns its output. The error contains the command's standard error.
+// output runs a command and returns its output. Errors include the command's standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Report describes a verified release. Without a key, Signed is false, and the report contains unverified information
-// from the files.
+// Report describes a verified release. If no key was given, Signed is false, and the information in the report, which
+// comes from the files, has not been authenticated.
 type Report struct {
 	Version, Commit, Registry string
 	// Signed is true if the checksums and the provenance are signed with the key.
@@ -29,12 +29,12 @@ type Report struct {
 	Files   int
 }
 
-// Verify checks the files of a release against each other and, if key is not nil, against the signature and the
-// provenance. If version is not empty, the release must have this version, because an older release also has a valid
-// signature. Verify does not need network access, and returns all independent problems. The order of the checks makes
-// Verify safe: the signature covers SHA256SUMS, which contains the digests of all files, and files are parsed only
-// after that. The directory must contain all files of a release and no others. Without a key, Verify detects damage and
-// mistakes, but not forgery.
+// Verify checks that the files in a release are consistent with each other and, if key is not nil, with the signature
+// and the provenance. If version is not empty, the release must have this version; otherwise, an older release would
+// also be accepted, because its signature is valid, too. Verify does not need network access, and returns all
+// independent problems. The order of the checks makes Verify safe: the signature covers SHA256SUMS, which contains the
+// digests of all files, and files are parsed only after that. The directory must contain all files in the release and
+// no others. Without a key, Verify detects corruption and mistakes, but not forgery.
 func Verify(dir, version string, key *ecdsa.PublicKey) (Report, error) {
 	v := verifier{dir: dir, key: key}
 	report, err := v.run(version)
@@ -53,7 +53,7 @@ type verifier struct {
 // run checks a release in order of trust: first the signature, then the files that the signature covers, and then the
 // references between them.
 func (v *verifier) run(version string) (Report, error) {
-	// The content of a file is used only after the file has been compared with the signed checksum.
+	// A file's content is used only after the file has been compared with its signed checksum.
 	sums, err := v.checksums()
 	if err != nil {
 		return Report{}, err
@@ -79,7 +79,7 @@ func (v *verifier) run(version string) (Report, error) {
 
 func (v *verifier) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(v.dir, name)) }
 
-// checksums verifies the list of checksums and the listed files.
+// checksums verifies the list of checksums and the files listed in it.
 func (v *verifier) checksums() (map[string]string, error) {
 	list, err := v.read(sumsName)
 	if err != nil {
@@ -106,8 +106,9 @@ func (v *verifier) checksums() (map[string]string, error) {
 	return want, compareSums(want, got, sumsName)
 }
 
-// names extracts the version from the file names, and verifies that these are exactly the files of a release with this
-// version. The version is part of signed names, so this check does not need to trust any file.
+// names extracts the version from the file names, and verifies that the files are exactly those of a release with this
+// version. The version is part of file names that are signed, so this check does not have to trust the content of any
+// file.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -136,7 +137,8 @@ func (v *verifier) names(sums map[string]string, wanted string) error {
 	return errors.Join(problems...)
 }
 
-// contents returns the names of the files in a release, except the files that describe the others.
+// contents returns the names of the files in a release with the given version, except the files that describe the
+// others.
 func contents(version string) []string {
 	names := []string{imageList, chartFile(version), manifestsName(version, "-crds"), manifestsName(version, "")}
 	for _, name := range imageNames() {
@@ -149,7 +151,7 @@ func contents(version string) []string {
 	return names
 }
 
-// images verifies the images, and reads the commit and the registry from them. The first image defines both, and all
+// images verifies the images, and reads the commit and the registry from them. The first image determines both, and all
 // other images must match. The programs in the images also contain the commit (see binaries).
 func (v *verifier) images() (map[string]map[string]binary, []image.Summary, error) {
 	found, summaries, err := readImages(v.dir, v.Version)
@@ -179,8 +181,9 @@ func (v *verifier) images() (map[string]map[string]binary, []image.Summary, erro
 	return found, summaries, errors.Join(problems...)
 }
 
-// binaries verifies that the programs have the version and the commit, are the same in images and archives, and match
-// the SBOM. It does not parse the SBOM: it generates the SBOM again from the binaries and compares the files.
+// binaries verifies that the programs have the expected version and commit, are identical in images and archives, and
+// match the SBOM. It does not parse the SBOM; instead, it generates the SBOM again from the binaries and compares the
+// files.
 func (v *verifier) binaries(architecture string, found map[string]binary) error {
 	var problems []error
 	programs := append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...)
@@ -241,7 +244,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	return nil
 }
 
-// imageList checks that the list from which users copy digests contains the digests of the images in the archives.
+// imageList checks that the list from which users copy image digests matches the images in the archives.
 func (v *verifier) imageList(summaries []image.Summary) error {
 	var want strings.Builder
 	for i, name := range imageNames() {
@@ -285,7 +288,7 @@ func (v *verifier) chart() error {
 	return nil
 }
 
-// manifests verifies that the manifests for "kubectl apply" install the release's version.
+// manifests verifies that the manifests for "kubectl apply" install the images with the release's version.
 func (v *verifier) manifests() error {
 	name := manifestsName(v.Version, "")
 	text, err := v.read(name)
@@ -301,8 +304,8 @@ func (v *verifier) manifests() error {
 	return nil
 }
 
-// provenance verifies the signed statement that exactly these files were built from this commit. The same key signs
-// many releases, so the statement must name these files, this version and this commit.
+// provenance verifies the signed statement that exactly these files were built from this commit. The same key is used
+// to sign many releases, so the statement must name these files, this version and this commit.
 func (v *verifier) provenance(sums map[string]string) error {
 	data, err := v.read(provenanceName)
 	if err != nil {
