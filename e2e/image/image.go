@@ -24,9 +24,9 @@ const (
 	typeGzip     = typeLayer + "+gzip"
 )
 
-// descriptor refers to a blob in the image. These types are the parts of the OCI image specification that this package
-// writes. encoding/json preserves the order of struct fields and sorts map keys, so the same value always has the same
-// encoding.
+// descriptor refers to a blob in the image. This type and those below are the parts of the OCI image specification that
+// this package writes. encoding/json preserves the order of struct fields and sorts map keys, so the same value is
+// always encoded in the same way.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -74,11 +74,10 @@ type rootFS struct {
 	DiffIDs []string `json:"diff_ids"`
 }
 
-// Write packs an image into the tar file at path, in the OCI image layout with one layer: for one architecture with one
-// spec, or for several architectures with one spec each. It replaces the file atomically, so concurrent readers of the
-// old file are not affected. If two calls for the same path run concurrently, the last one to finish wins. Sources are
-// read twice, and a change between the two reads is an error. The temporary file is in the same directory, so that it
-// can be renamed.
+// Write packs an image into the tar file at path, using the OCI image layout with a single layer. There is one spec for
+// each architecture. Write replaces the file atomically, so processes that are reading the old file are not affected.
+// If two calls for the same path run concurrently, the last one to finish wins. Source files are read twice, and a
+// change between the two reads is an error. The temporary file is in the same directory, so that it can be renamed.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -90,8 +89,8 @@ func Write(path string, specs ...Spec) error {
 	return nil
 }
 
-// checkSpecs rejects specs that do not form one image. An index may have two manifests for one architecture, but the
-// runtime's choice would be undefined.
+// checkSpecs rejects specs that do not form a single image. An index may contain two manifests for the same
+// architecture, but which one a runtime chooses would be undefined.
 func checkSpecs(specs []Spec) error {
 	if len(specs) == 0 {
 		return errors.New("it has no spec")
@@ -109,13 +108,13 @@ func checkSpecs(specs []Spec) error {
 	return nil
 }
 
-// writeFile replaces a file atomically: concurrent readers see the previous content.
+// writeFile replaces a file atomically: concurrent readers still see the previous content.
 func writeFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // fails if the complete file has been renamed
+	defer func() { _ = os.Remove(tmp.Name()) }() // fails once the complete file has been renamed
 	err = write(tmp)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
@@ -134,7 +133,7 @@ type variant struct {
 	config, manifest named
 }
 
-// named is an encoded blob with its descriptor.
+// named is an encoded blob together with its descriptor.
 type named struct {
 	data []byte
 	desc descriptor
@@ -173,8 +172,8 @@ func newVariant(s Spec) (variant, error) {
 }
 
 // writeLayout writes the image layout. Each layer is generated twice, first to determine its digest and size and then
-// to write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, even for
-// several architectures. The index over the architectures is a separate blob, whose digest identifies the image in a
+// to write it, so that large binaries require neither memory nor a temporary file. index.json has a single entry, even
+// for several architectures. The index of the architectures is a separate blob, whose digest identifies the image in a
 // registry.
 func writeLayout(w io.Writer, specs []Spec) error {
 	variants := make([]variant, 0, len(specs))
@@ -196,7 +195,7 @@ func writeLayout(w io.Writer, specs []Spec) error {
 		}
 		blobs, top = append(blobs, all), all.desc
 	}
-	// containerd reads the first name; other tools read the second.
+	// containerd reads the first annotation; other tools read the second.
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          specs[0].Ref,
 		"org.opencontainers.image.ref.name": specs[0].Ref,
@@ -208,7 +207,7 @@ func writeLayout(w io.Writer, specs []Spec) error {
 	return writeBlobs(tar.NewWriter(w), idx.data, blobs, variants)
 }
 
-// writeBlobs writes the layout of an OCI image (image-spec, image-layout.md). It writes each blob once.
+// writeBlobs writes an OCI image layout (image-spec, image-layout.md). It writes each blob only once.
 func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) error {
 	err := errors.Join(addBlob(out, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)),
 		addBlob(out, "index.json", idx))
@@ -238,8 +237,8 @@ func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) 
 }
 
 // encodeLayer writes the layer in its stored form, and returns the digest of the uncompressed layer. A registry
-// identifies the layer by its stored form, while the configuration contains the digest of the uncompressed form
-// (diff_id), so that the same layer is recognized even if it is compressed differently.
+// identifies the layer by its stored form, whereas the configuration contains the digest of the uncompressed layer
+// (diff_id), so that the same layer is recognized even if it has been compressed differently.
 func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
 	if !compressed {
 		m := newMeter(w)
@@ -286,7 +285,7 @@ func blobName(d descriptor) string {
 	return "blobs/sha256/" + d.Digest[len("sha256:"):]
 }
 
-// blob encodes v as JSON and returns it with its descriptor.
+// blob encodes v as JSON and returns the blob with its descriptor.
 func blob(mediaType string, v any) (named, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -297,7 +296,7 @@ func blob(mediaType string, v any) (named, error) {
 		Size: int64(len(data))}}, nil
 }
 
-// meter counts and digests the data that passes through it. It only includes bytes that the underlying writer has
+// meter counts and hashes the data that passes through it. It includes only bytes that the underlying writer has
 // accepted, so the count and the digest are correct even after an error.
 type meter struct {
 	out  io.Writer

@@ -51,7 +51,7 @@ func write(t *testing.T, s image.Spec) []byte {
 	return data
 }
 
-// files reads a tar file. It returns the contents and the headers, keyed by name.
+// files reads a tar file, and returns the contents and headers of its entries, keyed by name.
 func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header) {
 	t.Helper()
 	content, headers := map[string][]byte{}, map[string]*tar.Header{}
@@ -73,7 +73,7 @@ func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header
 
 func TestSameInputSameBytes(t *testing.T) {
 	first := write(t, spec(source(t, "program")))
-	for range 20 { // maps are iterated in a different order each time
+	for range 20 { // maps are iterated over in a different order each time
 		if !bytes.Equal(first, write(t, spec(source(t, "program")))) {
 			t.Fatal("the same input resulted in different bytes")
 		}

@@ -12,27 +12,28 @@ import (
 	"strings"
 )
 
-// maxDocument is the maximum size, in bytes, of an index, manifest or configuration. It limits the memory that a
-// hostile archive can consume. Layers are never held in memory.
+// maxDocument is the maximum size, in bytes, of an index, manifest or configuration. It limits how much memory a
+// hostile archive can consume. Layers are never kept in memory.
 const maxDocument = 1 << 20
 
-// Summary is an image archive's description of itself.
+// Summary describes the image in an archive.
 type Summary struct {
 	// Ref is the name under which the image is imported.
 	Ref string
-	// Digest identifies the image in a registry: the digest of the index over all architectures, or of the only
+	// Digest identifies the image in a registry: it is the digest of the index of all architectures, or of the only
 	// manifest.
 	Digest string
-	// Labels contains the labels of each architecture.
+	// Labels contains the image's labels for each architecture.
 	Labels map[string]map[string]string
 }
 
 // Read verifies an archive written by Write: all blobs must match the digests and sizes in the descriptors that
-// reference them, and the archive must not contain other blobs. For each regular file of each architecture, Read calls
+// reference them, and the archive must not contain other blobs. For each regular file for each architecture, Read calls
 // visit with the file's absolute path. The content comes from a blob with the correct digest, but the digest of the
-// unpacked content, which is in the configuration, is only verified at the end. Therefore, the data passed to visit
-// must only be used if Read returns no error. If visit returns an error, Read stops and returns that error. visit does
-// not have to read a file completely. Links and directories are not visited, so no name refers to another file.
+// uncompressed layer, which is in the configuration, is verified only at the end. Therefore, the data passed to visit
+// must not be used unless Read returns no error. If visit returns an error, Read stops and returns that error. visit
+// does not have to read a file completely. Links and directories are not visited, so a name never refers to another
+// file.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -50,8 +51,8 @@ func Read(path string, visit func(architecture, name string, content io.Reader) 
 // span is the position of a blob in the archive.
 type span struct{ start, size int64 }
 
-// reader verifies one archive. used contains the digests that are referenced: an unreferenced blob could contain data
-// that an inspection of the image does not reveal.
+// reader verifies one archive. used contains the digests that are referenced, because an unreferenced blob could hide
+// data from an inspection of the image.
 type reader struct {
 	file  *os.File
 	blobs map[string]span // by digest
@@ -99,7 +100,7 @@ func (r *reader) read() (Summary, error) {
 	return summary, nil
 }
 
-// scan finds the positions of the blobs, and compares the digest of each blob with its name.
+// scan records the position of each blob, and checks that the blob's digest matches its name.
 func (r *reader) scan() error {
 	archive := tar.NewReader(r.file)
 	for {
@@ -135,8 +136,8 @@ func (r *reader) scan() error {
 	}
 }
 
-// open returns the content of a descriptor's blob, and marks the blob as used. It may be called more than once for a
-// blob, because two architectures may share a layer.
+// open returns the content of the blob that a descriptor refers to, and marks the blob as used. It may be called more
+// than once for the same blob, because two architectures may share a layer.
 func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	where, ok := r.blobs[d.Digest]
 	if !ok {
@@ -149,8 +150,8 @@ func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.file, where.start, where.size), nil
 }
 
-// document decodes a JSON blob. open verifies that the size in the descriptor matches the size of the blob, so the
-// limit applies to the content.
+// document decodes a JSON blob. open verifies that the blob has the size in the descriptor, so the size limit applies
+// to the actual content.
 func (r *reader) document(d descriptor, object any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("blob %s has %d bytes, more than %d", d.Digest, d.Size, maxDocument)
@@ -165,7 +166,7 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
-// variant verifies the image for one architecture. The platform is recorded in two places. These must match, because
+// variant verifies the image for one architecture. The platform is recorded in two places, which must match, because
 // runtimes may read either of them.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest
@@ -192,8 +193,8 @@ func (r *reader) variant(d descriptor) (configFile, error) {
 	return config, nil
 }
 
-// layer visits the files in a layer, and verifies its uncompressed digest. The tar reader stops at the end of the
-// archive, but the digest covers all bytes, so layer also reads the rest.
+// layer visits the files in a layer, and verifies the digest of the uncompressed layer. The tar reader stops at the
+// end-of-archive marker, but the digest covers all bytes, so layer also reads the rest.
 func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 	section, err := r.open(d)
 	if err != nil {
@@ -223,7 +224,7 @@ func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, content); err != nil { // padding at the end
+	if _, err := io.Copy(io.Discard, content); err != nil { // read the padding at the end
 		return err
 	}
 	if m.digest() != diffID {

@@ -65,7 +65,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// Read rejects an image if any byte of a blob has changed, or if a reference to a blob is wrong.
+// Read rejects an image if any byte in a blob has been changed, or if a reference to a blob is wrong.
 func TestChangedImageIsRefused(t *testing.T) {
 	path := multi(t)
 	good := content(t, path)

@@ -14,32 +14,32 @@ import (
 	"time"
 )
 
-// defaultPath is the PATH for programs unless the image sets one.
+// defaultPath is the PATH for programs in an image that does not set one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Spec describes an image. All paths inside the image are absolute and clean. Write does not change the Spec. All files
-// belong to root (user and group), regardless of User, and all times are the Unix epoch.
+// are owned by root (user and group), regardless of User, and all times are the Unix epoch.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string
 	// Files are the regular files. Their parent directories are created with mode 0755.
 	Files []File
-	// Links contains symbolic links. It maps paths inside the image to targets.
+	// Links maps the paths of symbolic links in the image to their targets.
 	Links map[string]string
 	// Dirs are directories that exist even if they are empty. /tmp always exists, with mode 1777.
 	Dirs []string
 	// Entrypoint and Cmd form the command line.
 	Entrypoint, Cmd []string
-	// Env contains variables in the form NAME=value. PATH is added unless it is set.
+	// Env contains environment variables in the form NAME=value. PATH is added unless it is set.
 	Env []string
 	// Labels describe the image for users and tools.
 	Labels map[string]string
-	// User is the numeric user, optionally with a group, for example "65532:65532"; empty means root.
+	// User is the numeric user ID, optionally with a group ID, for example "65532:65532"; empty means root.
 	User string
-	// Architecture is a value of GOARCH; empty means this machine's architecture.
+	// Architecture is a GOARCH value; empty means this machine's architecture.
 	Architecture string
-	// Compressed makes the layer smaller and packing slower. Registries store the layer unchanged, so the image's
-	// digest depends on this setting.
+	// Compressed makes the layer smaller but packing slower. Registries store the layer as it is, so the image's digest
+	// depends on this setting.
 	Compressed bool
 }
 
@@ -49,13 +49,13 @@ type File struct {
 	Path string
 	// Source is the local file to copy; if it is empty, Data is used.
 	Source string
-	// Data is the content if Source is empty.
+	// Data is the file's content if Source is empty.
 	Data []byte
-	// Mode contains the permission bits; zero means 0755.
+	// Mode is the permission bits; zero means 0755.
 	Mode fs.FileMode
 }
 
-// entry is one item in the layer.
+// entry is one file, link or directory in the layer.
 type entry struct {
 	path   string
 	kind   byte
@@ -85,8 +85,8 @@ func (s Spec) env() []string {
 	return append([]string{defaultPath}, s.Env...)
 }
 
-// entries returns all entries in the layer, parents before children. It reports all problems, not only the first one.
-// The order of files, links and directories in the spec does not matter.
+// entries returns all entries in the layer, parents before children. Its error lists all problems, not only the first
+// one. The order of files, links and directories in the spec does not matter.
 func (s Spec) entries() ([]entry, error) {
 	if err := checkRef(s.Ref); err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (s Spec) entries() ([]entry, error) {
 	return withParents(items)
 }
 
-// withParents adds the missing parent directories and sorts the entries. It rejects an entry below a file or a link,
-// because unpacking such a layer could write outside the target directory.
+// withParents adds missing parent directories and sorts the entries. It rejects entries below a file or a link, because
+// unpacking such a layer could write outside the target directory.
 func withParents(items map[string]entry) ([]entry, error) {
 	if _, ok := items["/tmp"]; !ok {
 		items["/tmp"] = entry{path: "/tmp", kind: tar.TypeDir, mode: 0o1777}
@@ -155,7 +155,7 @@ func withParents(items map[string]entry) ([]entry, error) {
 	return out, nil
 }
 
-// checkRef rejects a name without a tag, because the kubelet would add ":latest" to the name and not find the image.
+// checkRef rejects names without a tag, because the kubelet would append ":latest" and would then not find the image.
 func checkRef(ref string) error {
 	name, tag, ok := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], ":")
 	if !ok || name == "" || tag == "" || strings.ContainsAny(ref, " \t\r\n\x00@") {
@@ -182,7 +182,7 @@ func writeLayer(w io.Writer, entries []entry) error {
 	return tw.Close()
 }
 
-// writeEntry writes one entry of a layer. Times and owners are constant, so a layer's digest depends only on its
+// writeEntry writes one entry in a layer. Times and owners are constant, so a layer's digest depends only on its
 // content.
 func writeEntry(tw *tar.Writer, e entry) error {
 	h := &tar.Header{Typeflag: e.kind, Name: e.path[1:], Mode: e.mode, Linkname: e.target, ModTime: time.Unix(0, 0)}
@@ -203,8 +203,8 @@ func writeEntry(tw *tar.Writer, e entry) error {
 	return copyFile(tw, h, e.file.Source)
 }
 
-// copyFile adds a local file. It determines the size from the open file. archive/tar returns an error if the file size
-// changes during the copy.
+// copyFile adds a local file. It gets the size from the open file, and archive/tar returns an error if the size changes
+// during the copy.
 func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	f, err := os.Open(source)
 	if err != nil {
