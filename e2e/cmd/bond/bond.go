@@ -20,10 +20,10 @@ import (
 type config struct {
 	types.NetConf
 	Mode string `json:"mode"`
-	// FailOverMAC is 0 (none), 1 (active) or 2 (follow).
+	// FailOverMAC is 0 for none, 1 for active or 2 for follow.
 	FailOverMAC      int    `json:"failOverMac"`
 	LinksInContainer bool   `json:"linksInContainer"`
-	Miimon           string `json:"miimon"` // milliseconds, as text
+	Miimon           string `json:"miimon"` // milliseconds, as a string
 	MTU              int    `json:"mtu"`
 	Links            []struct {
 		Name string `json:"name"`
@@ -32,7 +32,7 @@ type config struct {
 
 const smallestMTU = 68
 
-// parse parses the configuration and returns all problems. It supports the documented part of the real plugin's
+// parse parses the configuration; its error lists all problems. It supports the documented part of the real plugin's
 // configuration and ignores unknown fields, as CNI requires.
 func parse(data []byte) (*config, error) {
 	c := &config{}
@@ -65,13 +65,13 @@ func parse(data []byte) (*config, error) {
 func (c *config) bond(name string) *netlink.Bond {
 	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: name, MTU: c.MTU})
 	bond.Mode = netlink.StringToBondMode(c.Mode)
-	bond.Miimon, _ = strconv.Atoi(c.Miimon) // parse has checked it
+	bond.Miimon, _ = strconv.Atoi(c.Miimon) // parse has checked the value
 	bond.FailOverMac = netlink.BondFailOverMac(c.FailOverMAC)
 	return bond
 }
 
-// add implements ADD. It creates the bond from links that are already in the pod, like the real plugin with
-// linksInContainer.
+// add implements ADD. Like the real plugin with linksInContainer, it creates the bond from links that are already in
+// the pod.
 func add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -94,9 +94,9 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond only
-// accepts links that are down (bond_enslave), and the bond takes its address from the first link. If build fails
-// halfway, DEL removes the bond.
+// build creates the bond in this thread's namespace and returns its MAC address. It sets the links down first: a bond
+// accepts only links that are down (bond_enslave), and uses the address of the first link. If build fails halfway, DEL
+// removes the bond.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
 	for i := range c.Links {
@@ -135,7 +135,7 @@ func (c *config) build(name string) (mac string, err error) {
 	return made.Attrs().HardwareAddr.String(), nil
 }
 
-// configure adds the addresses from the IPAM plugin to the bond. If it fails after the allocation, DEL releases the
+// configure assigns the addresses from the IPAM plugin to the bond. If it fails after the allocation, DEL releases the
 // addresses; the runtime must call DEL after a failed ADD (CNI, section "ADD").
 func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
@@ -153,7 +153,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// del implements DEL. It releases the lease first, so that the lease is released even if the namespace is missing.
+// del implements DEL. It releases the lease first, so that this happens even if the namespace does not exist.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -170,8 +170,8 @@ func del(args *skel.CmdArgs) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return c.dissolve(args.IfName) })
 }
 
-// dissolve releases the existing members and deletes the bond, if it exists. It releases the members one by one before
-// it deletes the bond, so that they are up and have their own addresses afterwards.
+// dissolve removes the members from the bond and deletes the bond, if it exists. It removes the members one by one
+// before it deletes the bond, so that they are up and have their own addresses afterwards.
 func (c *config) dissolve(name string) error {
 	bond, err := netlinksafe.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -200,7 +200,7 @@ func (c *config) dissolve(name string) error {
 	return errors.Join(separate(released), netlink.LinkDel(bond))
 }
 
-// separate changes the MAC address of each member that shares its address with an earlier member.
+// separate changes the MAC address of each member that has the same address as an earlier member.
 func separate(members []netlink.Link) error {
 	taken := map[string]bool{}
 	for _, member := range members {

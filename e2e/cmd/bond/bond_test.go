@@ -36,7 +36,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A known weakness of the plugin: a missing namespace is an error, unless the runtime signals it with an empty path.
+// This is a known weakness of the plugin: if the namespace does not exist, DEL fails unless the runtime passes an empty
+// path.
 func TestDelWithoutNamespace(t *testing.T) {
 	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
 	if err := del(args); err != nil {

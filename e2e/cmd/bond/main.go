@@ -1,5 +1,5 @@
 // Command bond is a test plugin with the documented behavior of the CNI plugin of the same name: it creates a bond from
-// links that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
+// links that are already in the pod. It also has the known weaknesses of that plugin, which a driver must handle:
 //
 //   - ADD ignores the previous result, and its own result contains only the bond.
 //   - DEL fails if the namespace does not exist.

@@ -1,5 +1,5 @@
-// Command demo shows the complete flow on a real local Kubernetes cluster: devices are published, pods get them, and
-// the devices are restored afterwards.
+// Command demo shows the complete workflow on a real local Kubernetes cluster: devices are published, attached to pods,
+// and restored afterwards.
 package main
 
 import (
@@ -64,7 +64,7 @@ type demo struct {
 }
 
 // run shows all chapters in order. Paths are relative to the clone, which must be the working directory. If the cluster
-// is kept, the lab command can find it by name.
+// is kept, the lab command finds it by its name.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 func (d *demo) hardware(context.Context) error {
 	d.title("Hardware: two uplinks and a bridge")
-	// The other ends of the uplinks represent the switch.
+	// The other ends of the uplinks stand in for the switch.
 	for _, uplink := range []string{"uplink0", "uplink1"} {
 		if err := d.cluster.AddVeth(uplink, "switch-"+uplink); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (d *demo) policies(ctx context.Context) error {
 		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
-	// The controller counts devices after a delay, and a table of zeros would look like a failure.
+	// The controller counts devices with a delay, and a table full of zeros would look like a failure.
 	if err := d.until(ctx, "device counts of all policies", "sh", "-c",
 		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
 		filepath.Join(d.samples, "policies.yaml")); err != nil {
@@ -208,7 +208,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
-// call contains the fields of a line in a claim's log that the demo shows.
+// call contains the fields in a line of a claim's log that the demo shows.
 type call struct {
 	Time     time.Time       `json:"time"`
 	Duration string          `json:"duration"`
@@ -295,13 +295,13 @@ func (d *demo) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
 }
 
-// show runs a command on the node and shows it with its output.
+// show runs a command on the node, and prints the command and its output.
 func (d *demo) show(args ...string) error {
 	shown := args
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	// Show the command in the form in which a user would type it in the clone.
+	// Print the command as a user would type it in the clone.
 	line := strings.ReplaceAll(strings.Join(shown, " "), d.clone+string(filepath.Separator), "")
 	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+line))
 	cmd := d.cluster.Command(context.Background(), args...)

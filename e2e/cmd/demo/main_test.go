@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Output without colors contains no escape sequences.
+// Output without colors does not contain escape sequences.
 func TestColours(t *testing.T) {
 	for _, colours := range []bool{false, true} {
 		var out strings.Builder
@@ -20,7 +20,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// Colors are only used on terminals that support them, unless the user has disabled them.
+// Colors are used only on terminals that support them, unless the user has disabled them.
 func TestWhoGetsColours(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

@@ -18,11 +18,11 @@ type result struct {
 	problems     []string
 }
 
-// page contains the links in an HTML page, and the anchors that can be link targets. Links are stored as they appear in
+// page contains the links in an HTML page, and the anchors that links can refer to. Links are stored as they appear in
 // the page; follow resolves them.
 type page struct {
 	links []link
-	names map[string]bool // attributes "id"
+	names map[string]bool // values of "id" attributes
 }
 
 type link struct {
@@ -30,9 +30,9 @@ type link struct {
 	loads  bool // the browser loads it automatically
 }
 
-// check checks every page of a site: links within the site must lead to existing files and to existing parts of pages,
-// and browsers must only load files from the site. The site is a file system, either on disk or in memory. Problems are
-// returned in sorted order and are not an error.
+// check checks every page on a site: links within the site must refer to existing files and existing anchors, and
+// browsers must load files only from the site. The site is a file system, either on disk or in memory. Problems are
+// part of the result, in sorted order, and are not an error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -67,9 +67,9 @@ func check(site fs.FS) (result, error) {
 	return found, nil
 }
 
-// follow reports whether a link stays within the site, and returns the problem with the link, if any. A site contains
-// one directory for each version and can also be read from disk, so absolute paths and links to directories are
-// problems.
+// follow reports whether a link stays within the site, and returns the problem with the link, if any. A site has one
+// directory for each version and can also be read from disk, so absolute paths and links to directories are not
+// allowed.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
 	switch {
@@ -101,7 +101,7 @@ func follow(site fs.FS, pages map[string]page, source string, l link) (inside bo
 	return true, ""
 }
 
-// read returns the links and names in a page.
+// read returns the links and anchors in a page.
 func read(text []byte) (page, error) {
 	root, err := html.Parse(bytes.NewReader(text))
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/bep/goat"
 )
 
-// diagramStyle draws lines and letters in the text color, on light and dark pages.
+// diagramStyle makes lines and letters use the text color, on both light and dark pages.
 const diagramStyle = `<style>svg { color: #1f2328 } @media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }</style>`
 
-// draw returns the picture of an ASCII diagram. The first line of the text is "# " followed by the title, which becomes
-// the alternative text. The same text always produces the same picture.
+// draw returns a picture of an ASCII diagram, as SVG. The first line of the text is "# " followed by the title, which
+// becomes the picture's alternative text. The same text always results in the same picture.
 func draw(text string) (string, error) {
 	title, art, _ := strings.Cut(text, "\n")
 	title, found := strings.CutPrefix(title, "# ")
@@ -30,7 +30,7 @@ func draw(text string) (string, error) {
 `, picture.Width, picture.Height, html.EscapeString(title), diagramStyle, picture.Body), nil
 }
 
-// drawAll draws every diagram in a directory, and writes each picture next to its diagram.
+// drawAll draws every diagram in a directory, and writes each picture to a file next to its diagram.
 func drawAll(folder string) error {
 	return eachDiagram(folder, func(path, picture string) error {
 		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable by all users

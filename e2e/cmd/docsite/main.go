@@ -1,4 +1,4 @@
-// Command docsite complements the documentation site's generator: it draws the diagrams, lists the available versions,
+// Command docsite complements the documentation site generator: it draws the diagrams, lists the available versions,
 // and checks that every link has a target and that no page loads anything from other sites.
 package main
 
@@ -35,7 +35,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// report prints the result of a check. Its error contains the number of problems.
+// report prints the result of a check. If there are problems, it returns an error with their number.
 func report(found result, err error) error {
 	if err != nil {
 		return err

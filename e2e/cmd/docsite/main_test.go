@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The pictures in docs/diagrams match their source texts.
+// The pictures in docs/diagrams are up to date with their sources.
 func TestDiagramsAreDrawn(t *testing.T) {
 	err := eachDiagram(filepath.Join("..", "..", "..", "docs", "diagrams"), func(path, picture string) error {
 		have, err := os.ReadFile(path)

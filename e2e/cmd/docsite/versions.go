@@ -32,9 +32,9 @@ const versionsPage = `<!DOCTYPE html>
 </html>
 `
 
-// listVersions writes the first page of a site, which lists its versions. Every version links to this page, so old
-// versions lead to new ones without being rebuilt. The page lists the existing directories, so removing a version only
-// requires removing its directory.
+// listVersions writes a site's start page, which lists its versions. Every version links to this page, so readers can
+// get from old versions to new ones without old versions having to be rebuilt. The page lists the existing directories,
+// so to remove a version, it is enough to remove its directory.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
 	if err != nil {
@@ -63,7 +63,8 @@ func listVersions(folder string) error {
 	return file.Close()
 }
 
-// sortVersions sorts releases first, newest to oldest, and then other versions, such as "main", by name.
+// sortVersions sorts releases from newest to oldest, followed by other versions, such as "main", in order of their
+// names.
 func sortVersions(versions []string) {
 	slices.SortFunc(versions, func(a, b string) int {
 		switch {

@@ -1,9 +1,9 @@
 // Command held is a CNI plugin for tests: it runs another plugin from its own directory, and waits before and after
-// that run for as long as the test requests. In its configuration, "plugin" is the name of the other plugin; without
-// it, held only returns the previous result. "control" is the prefix for the files with which a test controls held: ADD
-// waits before running the other plugin while CONTROL.before-ADD exists, and afterwards while CONTROL.after-ADD exists.
-// DEL works in the same way. While held waits, the file CONTROL.at-before-ADD (or the equivalent for another point)
-// exists.
+// running that plugin for as long as the test requests. In held's configuration, "plugin" is the name of the other
+// plugin; without it, held only returns the previous result. "control" is the prefix of the files with which a test
+// controls held: ADD waits while CONTROL.before-ADD exists before it runs the other plugin, and while CONTROL.after-ADD
+// exists afterwards. DEL works in the same way. While held is waiting, the file CONTROL.at-before-ADD (or its
+// counterpart for another point) exists.
 package main
 
 import (
@@ -39,8 +39,8 @@ type config struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// run handles one call. It returns the output of the other plugin even if that plugin failed, because plugins print CNI
-// errors on the standard output. The exit status is the other plugin's status.
+// run handles one call. It prints the other plugin's output even if that plugin failed, because plugins print CNI
+// errors to standard output. The exit status is that of the other plugin.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -66,7 +66,7 @@ func run() error {
 	return errors.Join(err, writeErr)
 }
 
-// call runs the other plugin and returns its output. It passes on the environment and the configuration unchanged,
+// call runs the other plugin and returns its output. It passes the environment and the configuration on unchanged,
 // since the other plugin ignores unknown keys.
 func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	if c.Plugin == "" {
@@ -84,8 +84,8 @@ func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	return plugin.Output()
 }
 
-// wait waits while the control file for the given moment exists. During the wait, a marker file exists. If a test kills
-// the plugin, the marker file remains, and the next run overwrites it.
+// wait waits while the control file for the given moment exists. While it waits, a marker file exists. If a test kills
+// the plugin, the marker file is left behind, and the next run overwrites it.
 func (c *config) wait(moment string) (err error) {
 	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
 	if c.Control == "" || !exists(wanted) {
@@ -97,7 +97,7 @@ func (c *config) wait(moment string) (err error) {
 	for exists(wanted) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if err = os.Remove(waits); errors.Is(err, fs.ErrNotExist) { // another process waited at the same time
+	if err = os.Remove(waits); errors.Is(err, fs.ErrNotExist) { // another process was waiting at the same time
 		err = nil
 	}
 	return err

@@ -49,10 +49,10 @@ the cluster.`,
 	}
 }
 
-// inside runs a command with the standard streams of this process. An interrupt from the terminal reaches the command
-// directly, so this process ignores the interrupt, but forwards a termination signal. It does not use the context of
-// the cobra command, because an interrupt cancels that context. Canceling it would kill the child, whereas a shell
-// inside should only receive the signal.
+// inside runs a command with this process's standard streams. An interrupt from the terminal reaches the command
+// directly, so this process ignores it, but forwards termination signals. It does not use the cobra command's context,
+// because an interrupt cancels that context, which would kill the child, whereas a shell inside should merely receive
+// the signal.
 func inside(w *where, node string, args []string) error {
 	m, err := w.machine(node)
 	if err != nil {
@@ -81,7 +81,7 @@ func inside(w *where, node string, args []string) error {
 	return cmd.Wait()
 }
 
-// besidePath adds the lab command's directory to the PATH in an environment. "make build" installs netdra and
+// besidePath adds the lab command's directory to the PATH in an environment. "make build" puts netdra and
 // kubectl-netdra there, so "lab kubectl netdra claims" finds the plugin from the same build.
 func besidePath(env []string, dir string) []string {
 	for i := len(env) - 1; i >= 0; i-- { // the last entry is effective
@@ -131,8 +131,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand returns a command that acts on one component and reports the duration. It has the same two-minute
-// limit that process 1 applies to stopping a component.
+// componentCommand returns a command that acts on one component and reports how long this took. It has the same
+// two-minute time limit that process 1 applies to stopping a component.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {

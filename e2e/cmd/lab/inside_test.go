@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Commands inside the cluster find programs in lab's directory, but the cluster's own programs take precedence.
+// Commands inside the cluster find programs in the directory that contains lab, but the cluster's own programs take
+// precedence.
 func TestProgramsBesideLabAreFound(t *testing.T) {
 	for want, env := range map[string][]string{
 		"PATH=/cluster:/bin:/built": {"PATH=/home", "A=b", "PATH=/cluster:/bin"},

@@ -46,8 +46,8 @@ func kubernetesFlag(cmd *cobra.Command, version *string) {
 		"(default: the version of e2e/tools)")
 }
 
-// upCommand starts a detached cluster, since the command exits once the cluster is running. An interrupt before that
-// aborts the start and terminates all started processes.
+// upCommand returns the command that starts a detached cluster, since the command itself exits once the cluster is
+// running. An interrupt before then aborts the startup and terminates all processes started so far.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -108,7 +108,8 @@ containerd, and links to a wire that all share: see "lab node".`,
 	return cmd
 }
 
-// downCommand prints a message but does not fail if the cluster does not exist, so that scripts can run it first.
+// downCommand returns the command that removes a cluster. If the cluster does not exist, the command prints a message
+// but does not fail, so that scripts can run it first.
 func downCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
@@ -159,7 +160,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(printComponents(cmd, all, several), printNodesOf(cmd, c))
 }
 
-// printNodesOf prints the state of the nodes if there is more than one node.
+// printNodesOf prints the state of the nodes in a multi-node cluster.
 func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	if len(c.Nodes()) == 0 {
 		return nil
@@ -167,8 +168,8 @@ func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	return printNodes(cmd, c)
 }
 
-// printComponents prints the state of the components. If the nodes are separate machines, it omits components that only
-// run on nodes.
+// printComponents prints the state of the components. If the nodes have their own machines, it omits components that
+// run only on nodes.
 func printComponents(cmd *cobra.Command, all map[lab.Component]lab.ComponentStatus, several bool) error {
 	for _, comp := range lab.Components() {
 		s, ok := all[comp]

@@ -24,9 +24,9 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs the command and returns the exit status. A command that ran inside the cluster has already printed its
-// error, so run only returns its status: "lab exec" returns the command's error unchanged, and "lab vm" returns an
-// exitError. Any other error, including a wrapped one, comes from lab itself: run prints it and returns status 1.
+// run runs the command and returns the exit status. If a command inside the cluster failed, it has already printed its
+// error, so run only returns its status: for "lab exec", the error is the command's own, and for "lab vm", it is an
+// exitError. Any other error, including a wrapped one, is lab's own: run prints it and returns status 1.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
 	exit, direct := err.(*exec.ExitError) //nolint:errorlint // a wrapped one is from a program of ours, with a message
@@ -39,12 +39,12 @@ func run(ctx context.Context, stderr io.Writer) int {
 	case direct && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
-		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure to print cannot be reported
+		_, _ = fmt.Fprintln(stderr, "lab:", err) // an error while printing cannot be reported
 		return 1
 	}
 }
 
-// where identifies a cluster. All commands share it.
+// where identifies a cluster. It is shared by all commands.
 type where struct {
 	name, cache string
 }

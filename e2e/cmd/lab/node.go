@@ -75,7 +75,7 @@ func cableCommand(
 	}
 	segment := cmd.Flags().String(name, "", `"api" for the link to the API server and other nodes' pods, "wire" for `+
 		"those to the wire")
-	// connect also accepts --from, so that it reverts disconnect when called with the same arguments.
+	// connect also accepts --from, so that calling it with the same arguments as disconnect reverts the effect.
 	if name != "from" {
 		cmd.Flags().StringVar(segment, "from", "", "the same as --"+name)
 	}
@@ -127,7 +127,7 @@ func printNodes(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(err, table.Flush())
 }
 
-// node returns a node by its name or number.
+// node returns the node with the given name or number.
 func (w *where) node(name string) (*lab.Node, error) {
 	c, err := w.open()
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *where) node(name string) (*lab.Node, error) {
 	return c.Node(name)
 }
 
-// machine returns a node's machine, or the cluster's machine if the name is empty.
+// machine returns the machine of the named node, or the cluster's machine if node is empty.
 func (w *where) machine(node string) (*lab.Machine, error) {
 	c, err := w.open()
 	if err != nil {

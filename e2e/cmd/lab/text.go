@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// printf prints a line of the command's result.
+// printf prints a line of a command's result.
 func printf(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
@@ -23,7 +23,7 @@ func since(start time.Time) string {
 	return fmt.Sprintf("%.1f s", time.Since(start).Seconds())
 }
 
-// nameFlag returns the --name flag for a hint, or "" for the default cluster.
+// nameFlag returns the --name flag for use in a hint, or "" for the default cluster.
 func nameFlag(w *where) string {
 	if w.name == lab.DefaultName {
 		return ""
@@ -39,7 +39,7 @@ func componentNames() []string {
 	return out
 }
 
-// parseSignal parses names like TERM and SIGTERM, and numbers like 15.
+// parseSignal parses a signal name, such as TERM or SIGTERM, or number, such as 15.
 func parseSignal(s string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
 		return syscall.Signal(n), nil
@@ -54,8 +54,8 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-// parseGates parses feature gate values. Its error contains the gate's name. Kubernetes would only report an invalid
-// value in each component's log, a minute after the start.
+// parseGates parses the values of feature gates. Its errors contain the name of the gate. Kubernetes would report an
+// invalid value only in the components' logs, a minute after the start.
 func parseGates(gates map[string]string) (map[string]bool, error) {
 	out := make(map[string]bool, len(gates))
 	for name, text := range gates {

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// Directories in a machine that the "vm" commands fill. Earlier directories in cniPath take precedence.
+// Directories in a machine that are populated by the "vm" commands. Earlier directories in cniPath take precedence.
 const (
 	commandsDir   = "/opt/project/bin" // the project's own commands
 	doublesDir    = "/opt/cni/doubles" // test plugins
@@ -29,15 +29,16 @@ const (
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // in the temporary directory
-	// Directories from Debian's Open vSwitch and OVN packages that are not in the PATH. They contain the scripts that
-	// start the daemons, and ovs-vswitchd, which is linked into the PATH only if its package is installed.
+	// Directories in Debian's Open vSwitch and OVN packages that are not in PATH. They contain the scripts that start
+	// the daemons, and ovs-vswitchd, which is linked into a directory in PATH only if its package is actually
+	// installed.
 	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
 	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
-// vmFlags contains the flags that describe a machine. Commands copy the vm.Command before changing it, so the flags
-// keep the values given by the user.
+// vmFlags contains the flags that describe a machine. Commands copy the vm.Command before they change it, so the flags
+// keep the values set by the user.
 type vmFlags struct {
 	where   *where
 	mirror  string
@@ -110,8 +111,8 @@ work: after three minutes or more where all code is emulated.`,
 	return cmd
 }
 
-// vmShellCommand is for interactive use. When the shell exits, the machine stops, and only the content of /share
-// remains.
+// vmShellCommand returns the command for interactive use. When the shell exits, the machine stops, and only the content
+// of /share is kept.
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",
@@ -173,9 +174,9 @@ were skipped.`,
 	return cmd
 }
 
-// run prepares and boots a machine, and returns an exitError if the command failed. It gets the image from the cache,
-// adds the RDMA module if requested, builds the parts of the project for the machine in a temporary directory, and runs
-// the machine, alone or with a cluster. Everything terminates with this process.
+// run prepares and boots a machine, and returns an exitError if the command failed. It prepares the image, adds the
+// RDMA module if requested, builds the parts of the project that the machine needs in a temporary directory, and runs
+// the machine, with or without a cluster. Everything terminates with this process.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
 	kind, err := f.kind()
@@ -224,17 +225,18 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 }
 
 // exitError is the exit status of a command that has already printed its error. It is a separate type so that main
-// returns the status without printing anything.
+// exits with this status without printing anything.
 type exitError int
 
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// doubleNames returns the plugins that have test doubles.
+// doubleNames returns the names of the plugins for which there are test doubles.
 func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
 
-// doublesUsed returns the names of the plugins for which the directories contain no real plugin, so that a test with
-// doubles is not mistaken for a test of the real plugin.
+// doublesUsed returns a message that lists the plugins for which test doubles are used because the directories do not
+// contain the real plugin, or "" if there are none. The message prevents a test with doubles from being mistaken for a
+// test of the real plugin.
 func doublesUsed(extra []string) string {
 	doubles := slices.DeleteFunc(doubleNames(), func(name string) bool {
 		return slices.ContainsFunc(extra, func(dir string) bool {
@@ -249,8 +251,9 @@ func doublesUsed(extra []string) string {
 		"of those)"
 }
 
-// equip builds the parts of the project for a machine. Later environment variables take precedence, so the user's
-// variables from --env come last. equip builds netdra; the driver and the controller come as images from --bin.
+// equip builds the parts of the project that a machine needs, and adds them to the command. Later environment variables
+// take precedence, so the variables that the user sets with --env come last. netdra is built here, whereas the images
+// for the driver and the controller use the binaries in --bin.
 func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress io.Writer) error {
 	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
 	if err != nil {
@@ -298,8 +301,8 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 	return nil
 }
 
-// test runs the tests of a package. The time limit for the tests is shorter than the machine's, so that go test prints
-// where they hang.
+// test runs the tests in a package. The tests have a shorter time limit than the machine, so that the test binary
+// prints where they hang.
 func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "lab-vm-test-*")
 	if err != nil {
@@ -312,7 +315,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string
 	}
 	c := f.command
 	c.Timeout = cmp.Or(c.Timeout, vm.DefaultTimeout)
-	limit := c.Timeout - 30*time.Second // hanging tests are reported before the machine stops
+	limit := c.Timeout - 30*time.Second // report hung tests before the machine is stopped
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
 	seen := &testOutput{output: cmd.OutOrStdout()}

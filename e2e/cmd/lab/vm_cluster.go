@@ -14,15 +14,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// vmNRITimeout is containerd's default multiplied by the driver's slowdown factor when all code is emulated.
+// vmNRITimeout is containerd's default multiplied by the factor by which the driver is slower if all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
-// vmClusterMemory is the memory, in MiB, of a machine that is a Kubernetes node: all its files are in memory. With the
-// control plane, the machine uses half of this memory before it runs any pods.
+// vmClusterMemory is the amount of memory, in MiB, for a machine that is a Kubernetes node, all of whose files are in
+// memory. With the control plane, the machine uses half of this memory before it runs any pods.
 const vmClusterMemory = 3072
 
-// clusterPlace is the location of the control plane if the machine is a node, and empty otherwise. It is the value of a
-// flag.
+// clusterPlace is a flag value: where the control plane runs if the machine is a node, and empty otherwise.
 type clusterPlace string
 
 const (
@@ -33,7 +32,7 @@ const (
 // String, Set and Type implement pflag.Value.
 func (p *clusterPlace) String() string { return string(*p) }
 
-// Type returns the name of the value, as shown in the help.
+// Type returns the name for the value that is shown in the help.
 func (p *clusterPlace) Type() string { return "place" }
 
 // Set sets the value of the flag.
@@ -47,10 +46,11 @@ func (p *clusterPlace) Set(text string) error {
 	}
 }
 
-// runAsNode runs a command on a machine that is the node of a cluster whose control plane runs outside the machine. The
+// runAsNode runs a command on a machine that is the node in a cluster whose control plane runs outside the machine. The
 // driver and the controller run as shipped. The control plane's code is not emulated, so a pod starts in seconds. QEMU
-// runs in the cluster's network namespace, where its user-mode network reaches the API server. The manifests are
-// applied before the machine boots, so that the driver's pod is created as soon as the node registers.
+// runs in the cluster's network namespace, so that the API server is reachable through its user-mode network. The
+// manifests are applied before the machine boots, so that the driver's pod is created as soon as the node has
+// registered.
 func (f *vmFlags) runAsNode(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -90,8 +90,8 @@ func (f *vmFlags) runAsNode(
 }
 
 // runAsCluster boots a machine that is a complete cluster, and runs a command on it once the shipped driver and
-// controller are ready. The run directory is among the temporary files, so removing those files removes all traces of
-// the cluster.
+// controller are ready. The run directory is in the temporary directory, so removing the temporary directory removes
+// all traces of the cluster.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -99,7 +99,7 @@ func (f *vmFlags) runAsCluster(
 	if err != nil {
 		return result, err
 	}
-	options.RunDir = filepath.Join(tmp, "cluster") // other processes do not need to find it
+	options.RunDir = filepath.Join(tmp, "cluster") // other processes do not have to find it
 	cluster, err := lab.Pack(ctx, options)
 	if err != nil {
 		return result, err
@@ -118,7 +118,7 @@ func (f *vmFlags) runAsCluster(
 	return result, err
 }
 
-// clusterOptions returns the options common to all clusters whose node is a machine.
+// clusterOptions returns the options shared by all clusters whose node is a virtual machine.
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
 	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"), stack.DefaultTag)
 	return lab.Options{
@@ -140,8 +140,9 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 }
 
 // installScript returns a script that applies the manifests inside the machine, and runs a command once the driver and
-// the controller are ready. Its arguments are a file for the output from kubectl, which is only printed on failure, and
-// the command. The words in the script's commands contain no spaces or special characters, so they need no quotes.
+// the controller are ready. The script's arguments are a file for kubectl's output, which is printed only on failure,
+// and the command. The words in the script's own commands do not contain spaces or special characters, so they do not
+// have to be quoted.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {

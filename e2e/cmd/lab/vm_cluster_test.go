@@ -33,7 +33,7 @@ func TestInstallScript(t *testing.T) {
 			cmd := exec.Command("bash", "-c", installScript(), "install", filepath.Join(dir, "log $x"), "sh", "-c",
 				`echo "$0 $1"; exit 7`, "hello", "world")
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			output, _ := cmd.CombinedOutput() // the test checks the status
+			output, _ := cmd.CombinedOutput() // the test checks the exit status
 			if status := cmd.ProcessState.ExitCode(); status != test.status || string(output) != test.output {
 				t.Errorf("status %d and %q, want %d and %q", status, output, test.status, test.output)
 			}
@@ -61,7 +61,7 @@ func TestClusterFlag(t *testing.T) {
 	}
 }
 
-// A machine that is a cluster node has the plugins from EXTRA_CNI_DIR, which replace doubles.
+// On a machine that is a cluster node, plugins in EXTRA_CNI_DIR replace test doubles.
 func TestRealPluginsReplaceDoubles(t *testing.T) {
 	extra := t.TempDir()
 	if err := os.WriteFile(filepath.Join(extra, "bond"), nil, 0o600); err != nil {

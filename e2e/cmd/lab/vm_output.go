@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// testOutput forwards the output of a test binary and records the results, since the exit status alone does not show
-// whether any test has run.
+// testOutput forwards a test binary's output and records the results, since the exit status alone does not show whether
+// any test has run.
 type testOutput struct {
 	output  io.Writer
 	line    []byte
@@ -15,8 +15,8 @@ type testOutput struct {
 	verdict string // the last PASS or FAIL
 }
 
-// Write implements io.Writer. A line may arrive in parts. If data cannot be forwarded, Write returns an error, but
-// still inspects the data.
+// Write implements io.Writer. A line may arrive in several parts. If data cannot be forwarded, Write returns an error,
+// but still inspects the data.
 func (o *testOutput) Write(data []byte) (int, error) {
 	for part := range bytes.Lines(data) {
 		o.line = append(o.line, part...)
@@ -38,8 +38,8 @@ func (o *testOutput) inspect(line string, pass bool) {
 	}
 }
 
-// check returns an error if the exit status is 0 although no test has passed. A test that calls os.Exit(0) prints no
-// PASS; a wrong test name results in a PASS without tests.
+// check returns an error if the exit status is 0 although no test has passed. If a test calls os.Exit(0), no PASS is
+// printed; if a test name is misspelled, PASS is printed even though no test has run.
 func (o *testOutput) check() error {
 	switch {
 	case o.verdict != "PASS":

@@ -25,8 +25,8 @@ func (f *vmFlags) kind() (vm.Kind, error) {
 	return vm.SRIOV, nil
 }
 
-// addOVS adds the Open vSwitch settings to a machine's command. It builds the real ovs-cni, at the version given in
-// e2e/ovscni/go.mod, into a plugin directory.
+// addOVS adds the settings for Open vSwitch to a machine's command. It builds the real ovs-cni, in the version
+// specified in e2e/ovscni/go.mod, into a plugin directory.
 func addOVS(ctx context.Context, c *vm.Command, plugins string) error {
 	c.Modules = append(c.Modules, "openvswitch")
 	target, err := filepath.Abs(filepath.Join(plugins, "ovs"))

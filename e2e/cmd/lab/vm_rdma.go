@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// rdmaMode determines the network namespaces in which a machine's RDMA devices are visible. It is empty if the machine
-// has no RDMA devices. It is the value of a flag.
+// rdmaMode is a flag value that determines in which network namespaces a machine's RDMA devices are visible. It is
+// empty if the machine has no RDMA devices.
 type rdmaMode string
 
 const (
@@ -21,7 +21,7 @@ const (
 // String, Set and Type implement pflag.Value.
 func (m *rdmaMode) String() string { return string(*m) }
 
-// Type returns the name of the value in the help.
+// Type returns the name for the value that is shown in the help.
 func (m *rdmaMode) Type() string { return "mode" }
 
 // Set sets the value of the flag.
@@ -35,10 +35,10 @@ func (m *rdmaMode) Set(text string) error {
 	}
 }
 
-// addRDMA adds the RDMA settings to a machine's command. If the lab's variant of rxe is not available, the machine gets
-// the distribution's module, and tests that need the lab's variant are skipped. netns_mode=0 is the kernel's exclusive
-// mode. It is set as a boot parameter, because at run time, the mode can only be changed while there is just one
-// network namespace.
+// addRDMA adds the settings for RDMA to a machine's command. If the lab's variant of rxe is not available, the
+// distribution's module is used, and tests that need the lab's variant are skipped. netns_mode=0 selects the kernel's
+// exclusive mode. It is set as a boot parameter, because at run time, the mode can be changed only while there is just
+// one network namespace.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
 	if f.rdma == "" {
 		if f.stockRXE {

@@ -20,7 +20,7 @@ func TestRDMAMode(t *testing.T) {
 	}
 }
 
-// The mode must be on the kernel's command line, so that it is set before any device exists.
+// The mode must be set on the kernel's command line, so that it takes effect before any device exists.
 func TestModeIsAParameter(t *testing.T) {
 	for mode, want := range map[rdmaMode][]string{rdmaShared: nil, rdmaExclusive: {"ib_core.netns_mode=0"}} {
 		f := &vmFlags{rdma: mode, stockRXE: true}

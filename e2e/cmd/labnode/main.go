@@ -1,6 +1,6 @@
 // Command labnode is process 1 in the namespaces of a lab cluster. It can also turn a separate machine into a cluster
 // node, make the node's boot ID visible in a container, or run an OCI runtime for CRI-O. Package lab builds and starts
-// it. It is of no use on its own.
+// it; it is not meant to be run by users.
 package main
 
 import (
@@ -19,10 +19,10 @@ func main() {
 		}
 		return
 	case len(os.Args) == 2:
-		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it only returns if the node cannot continue
+		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only if the node cannot continue
 		os.Exit(1)
 	case len(os.Args) > 3 && os.Args[1] == node.OCICommand:
-		fmt.Fprintln(os.Stderr, "labnode:", node.RunOCI(os.Args[2], os.Args[3:])) // it only returns on error
+		fmt.Fprintln(os.Stderr, "labnode:", node.RunOCI(os.Args[2], os.Args[3:])) // it returns only on error
 		os.Exit(1)
 	case len(os.Args) > 3 && os.Args[1] == "join":
 		status, err := node.Join(os.Args[2], os.Args[3:])

@@ -1,6 +1,6 @@
 // Command ovn-k8s-cni-overlay is a test plugin that implements the protocol of OVN-Kubernetes' CNI plugin of the same
-// name: it sends its environment and its input to the server on the node, and prints the response. In tests, the server
-// is e2e/cmd/ovnkube.
+// name: it sends its environment and its standard input to the server on the node, and prints the response. In tests,
+// the server is e2e/cmd/ovnkube.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}, version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"), "ovn-k8s-cni-overlay (test plugin)")
 }
 
-// plugin contains the path of the server's socket.
+// plugin is the plugin, with the path of the server's socket.
 type plugin struct{ socket string }
 
 func (p plugin) add(args *skel.CmdArgs) (err error) {
@@ -75,15 +75,15 @@ func request(args *skel.CmdArgs) ovnkube.Request {
 	return ovnkube.Request{Env: env, Config: args.StdinData}
 }
 
-// report sends the duration of a call to the server, like the real plugin. Nothing depends on this report. err is a
-// pointer because the call to report is deferred before the result is known.
+// report tells the server how long a call took, like the real plugin. Nothing depends on this report. err is a pointer
+// because the call to report is deferred before the result is known.
 func (p plugin) report(command string, start time.Time, err *error) {
 	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
 }
 
-// post sends a message to the server and returns the response. It has no time limit of its own: the runtime kills a
-// plugin that takes too long, while the server continues.
+// post sends a message to the server and returns the response. It has no time limit of its own: if a plugin takes too
+// long, the runtime kills it, but the server continues.
 func (p plugin) post(url string, message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {

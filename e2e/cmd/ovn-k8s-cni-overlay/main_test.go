@@ -33,7 +33,7 @@ func TestRequests(t *testing.T) {
 			http.Error(w, "no pod of that name", http.StatusBadRequest)
 		}
 	})}
-	go func() { _ = server.Serve(listener) }() // ends with Close
+	go func() { _ = server.Serve(listener) }() // returns on Close
 	defer func() { _ = server.Close() }()
 	p := plugin{socket: listener.Addr().String()}
 	const input = `{"cniVersion": "1.0.0", "type": "x"}`

@@ -1,4 +1,4 @@
-// Command ovnkube is a double of OVN-Kubernetes on the node of a local Kubernetes cluster; see package
+// Command ovnkube is a test double for OVN-Kubernetes on the node in a local Kubernetes cluster; see package
 // e2e/internal/ovnkube. KUBECONFIG selects the cluster.
 package main
 

@@ -1,5 +1,5 @@
-// Command pause is the only process of the lab's pod sandboxes: it keeps the pod's namespaces open, reaps orphaned
-// processes, and exits on SIGTERM or SIGINT.
+// Command pause is the only process in a lab cluster's pod sandboxes: it keeps the pod's namespaces alive, reaps
+// orphaned processes, and exits on SIGTERM or SIGINT.
 package main
 
 import (
@@ -19,9 +19,9 @@ func main() {
 	}
 }
 
-// reap collects all children that have exited, because several children may share one SIGCHLD. The sandbox's own
-// container has only this process, but if the containers of the pod share their process namespace, this process becomes
-// the parent of orphaned processes.
+// reap collects all children that have exited, because there may be one SIGCHLD for several children. The sandbox's own
+// container has only this process, but if the pod's containers share a PID namespace, this process becomes the parent
+// of orphaned processes.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/release"
 )
 
-// keyVariable is the environment variable for the private key, for systems that pass secrets in the environment.
+// keyVariable is the environment variable with the private key, for systems that pass secrets in the environment.
 const keyVariable = "RELEASE_SIGNING_KEY"
 
 func main() {
@@ -24,7 +24,7 @@ func main() {
 	err := rootCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure to print cannot be reported
+		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // an error while printing cannot be reported
 		os.Exit(1)
 	}
 }

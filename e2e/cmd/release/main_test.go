@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// If a key is given, the result is a signature or an error. Without a file, the key may be in the environment; child
-// processes do not inherit it.
+// If a key is specified, signing either works or fails: the key is never ignored. Without a file, the key may be in the
+// environment; child processes do not inherit it.
 func TestSigningKey(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

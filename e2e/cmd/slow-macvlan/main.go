@@ -1,6 +1,6 @@
-// Command slow-macvlan is a CNI plugin for tests: a delayed macvlan. In its configuration, "seconds" is the time that
-// ADD waits before it calls macvlan. "control" is the prefix for the files with which a test controls the plugin: ADD
-// or DEL waits while CONTROL.ADD or CONTROL.DEL exists, and ADD then fails if CONTROL.FAIL exists.
+// Command slow-macvlan is a CNI plugin for tests: macvlan with a delay. In its configuration, "seconds" is how long ADD
+// waits before it calls macvlan. "control" is the prefix of the files with which a test controls the plugin: ADD or DEL
+// waits while CONTROL.ADD or CONTROL.DEL exists, and ADD then fails if CONTROL.FAIL exists.
 package main
 
 import (
@@ -47,8 +47,8 @@ func run() error {
 	return macvlan.Run()
 }
 
-// delay waits for the time in the configuration. At this point, macvlan has not created anything yet, so nothing
-// remains if the plugin is killed.
+// delay waits for as long as the configuration specifies. At this point, macvlan has not created anything yet, so
+// nothing is left behind if the plugin is killed.
 func delay(stdin []byte, command string) error {
 	var config struct {
 		Seconds float64 `json:"seconds"`

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// add implements ADD. If a setting is rejected, the earlier settings remain; if a later action fails, the move is
-// undone. The lock is held until the end, so a DEL for the same function waits for it.
+// add implements ADD. If a setting is rejected, earlier settings are kept; if a later action fails, the move is undone.
+// The lock is held until add returns, so a DEL for the same function waits.
 func (p *plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -54,8 +54,9 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach performs all actions that follow the settings, and writes the record last. If the plugin is killed before
-// that, the function has changed, but DEL finds no record, so the driver must restore the function without the plugin.
+// attach performs all actions after the settings have been applied, and writes the record last. If the plugin is killed
+// before then, the function has been changed but DEL does not find a record, so the driver must restore the function
+// without the plugin.
 func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, result *types100.Result) error {
 	if r.Link != "" {
 		if err := enter(r, c.MAC, pod, result.Interfaces[0]); err != nil {
@@ -70,8 +71,8 @@ func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, 
 	return p.save(args, r)
 }
 
-// enter moves the link into the pod, through a temporary namespace without conflicting names, and sets the address, if
-// any.
+// enter moves the link into the pod through a temporary namespace, in which no names conflict, and sets the MAC address
+// if one is given.
 func enter(r *record, address string, pod ns.NetNS, made *types100.Interface) error {
 	link, err := netlinksafe.LinkByName(r.Link)
 	if err != nil {
@@ -113,8 +114,8 @@ func setAddress(link netlink.Link, text string) error {
 	return netlink.LinkSetHardwareAddr(link, mac)
 }
 
-// configure adds the addresses from the IPAM plugin to the link. For a function without a link, the addresses are only
-// in the result, for the application that drives the function.
+// configure assigns the addresses from the IPAM plugin to the link. For a function without a link, the addresses are
+// only part of the result, for the application that drives the function.
 func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -134,7 +135,7 @@ func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Res
 	return pod.Do(func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// undo reverts an ADD that failed after its settings were applied.
+// undo reverts an ADD that failed after the settings had been applied.
 func (p *plugin) undo(args *skel.CmdArgs, c *config, r *record, f *function, pod ns.NetNS) error {
 	var problems []error
 	if c.IPAM.Type != "" {

@@ -33,8 +33,8 @@ func linkStates() map[string]uint32 {
 		"disable": netlink.VF_LINK_STATE_DISABLE}
 }
 
-// parse parses the configuration. As in the real plugin, runtimeConfig comes from the pod and overrides the network's
-// own value.
+// parse parses the configuration. As in the real plugin, values in runtimeConfig come from the pod and override those
+// of the network.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -46,7 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
-// validate rejects the same configurations as the real plugin, but reports all problems together.
+// validate rejects the same configurations as the real plugin, but reports all problems at once.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

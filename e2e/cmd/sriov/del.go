@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// del implements DEL. It uses the record from ADD instead of its own configuration, and deletes the record even on
-// failure, so that the next DEL does nothing.
+// del implements DEL. It uses the record written by ADD instead of its own configuration, and deletes the record even
+// on failure, after which the next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
 	if err != nil || r == nil {
@@ -24,8 +24,8 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
 }
 
-// delRecorded reverts the recorded changes. It resets settings first, so a function that cannot be found or reset stays
-// in the pod. It always deletes the record.
+// delRecorded reverts the recorded changes. It resets the settings first, so a function that cannot be found or reset
+// stays in the pod. It always deletes the record.
 func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 		return err
 	}
 	if err != nil {
-		return nil // the namespace no longer exists, and the function stays claimed
+		return nil // the namespace no longer exists, but the function stays claimed
 	}
 	defer func() { _ = pod.Close() }() // used only for reading
 	if err := leave(r, args.IfName, pod); err != nil {

@@ -20,8 +20,8 @@ type function struct {
 	link string
 }
 
-// find looks up the function at a PCI address. A function's number is the number in its virtfn link, which netlink also
-// uses (IFLA_VF_INFO). The number does not depend on the location of the function's own link.
+// find looks up the virtual function at a PCI address. Its number is the one in the name of the virtfn symlink, which
+// netlink also uses (IFLA_VF_INFO). The number does not depend on where the function's network link is.
 func (p *plugin) find(address string) (*function, error) {
 	dir := filepath.Join(p.pci, address)
 	pfDir := filepath.Join(dir, "physfn")
@@ -56,7 +56,7 @@ func (p *plugin) find(address string) (*function, error) {
 	return f, nil
 }
 
-// settings contains the settings that are applied through the physical function.
+// settings contains the settings that are made through the physical function.
 type settings struct {
 	PF           string // name of the physical function at ADD
 	MAC          string
@@ -67,7 +67,7 @@ type settings struct {
 	MinTx, MaxTx int
 }
 
-// settings reads the current settings of the function.
+// settings reads the function's current settings.
 func (f *function) settings() (settings, error) {
 	for _, vf := range f.pf.Attrs().Vfs {
 		if vf.ID == f.index {
@@ -81,7 +81,7 @@ func (f *function) settings() (settings, error) {
 	return settings{}, fmt.Errorf("%s does not report the settings of virtual function %d", f.pf.Attrs().Name, f.index)
 }
 
-// apply applies the settings in the configuration in sequence and stops at the first setting that is rejected.
+// apply applies the settings in the configuration one after the other, and stops at the first one that is rejected.
 func (f *function) apply(c *config) error {
 	do := func(wanted bool, what string, set func() error) error {
 		if !wanted {
@@ -130,8 +130,8 @@ func (f *function) setMAC(text string) error {
 	return netlink.LinkSetVfHardwareAddr(f.pf, f.index, mac)
 }
 
-// reset restores the function settings that ADD changed. It tries to restore all of them, even after an error, and
-// returns all errors.
+// reset restores the settings that ADD changed. It tries to restore all of them, even after an error, and returns all
+// errors.
 func (f *function) reset(c *config, before settings) error {
 	var problems []error
 	if c.VLAN != nil {

@@ -47,8 +47,8 @@ func newPlugin(t *testing.T) *plugin {
 	return &plugin{state: t.TempDir(), pci: t.TempDir()}
 }
 
-// While the namespace that has claimed a function exists, no other namespace can claim the function. A claim is
-// released when its namespace is destroyed.
+// While the namespace that has claimed a function exists, no other namespace can claim the function. When the namespace
+// is destroyed, the claim is released.
 func TestClaim(t *testing.T) {
 	p := newPlugin(t)
 	const holder = "/proc/self/ns/net"
@@ -98,7 +98,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The plugin's known weaknesses: DEL without a record does nothing, and DEL without a namespace deletes the record.
+// These are known weaknesses of the plugin: DEL without a record does nothing, and DEL without a namespace deletes the
+// record.
 func TestDelThatDoesNothing(t *testing.T) {
 	p := newPlugin(t)
 	args := &skel.CmdArgs{ContainerID: "c", IfName: "net1", StdinData: []byte(`{"deviceID":"vf"}`)}

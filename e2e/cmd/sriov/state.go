@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plugin contains the directories that the plugin uses.
+// plugin is the plugin, with the directories that it uses.
 type plugin struct {
-	state string // directory of records
+	state string // directory for records
 	pci   string // PCI devices in sysfs
 }
 
 // record contains the data that DEL needs.
 type record struct {
-	Stdin    json.RawMessage // the raw configuration, because parts of it cannot be re-encoded once decoded
+	Stdin    json.RawMessage // the raw configuration, because decoding it would lose parts
 	Settings settings        // before ADD
 	Link     string          // the name on the host; empty for functions without a link
 	MAC      string          // the address of the link
@@ -30,7 +30,8 @@ func (p *plugin) recordPath(args *skel.CmdArgs) string {
 	return filepath.Join(p.state, args.ContainerID+"-"+args.IfName)
 }
 
-// save stores the record by container and interface, because DEL receives these instead of the device.
+// save stores the record under the container ID and the interface name, because DEL receives these instead of the
+// device.
 func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -45,7 +46,7 @@ func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	return nil
 }
 
-// load returns the record, or nil if none exists.
+// load returns the record, or nil if there is none.
 func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 	data, err := os.ReadFile(p.recordPath(args))
 	if errors.Is(err, os.ErrNotExist) {
@@ -63,8 +64,8 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
 
-// lock acquires the lock that is held while a function is changed. The lock file remains. The kernel releases the lock
-// when the plugin exits, even if it is killed.
+// lock acquires the lock that is held while a function is being changed. The lock file is not removed. The kernel
+// releases the lock when the plugin exits, even if it is killed.
 func (p *plugin) lock(address string) (unlock func(), err error) {
 	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -80,9 +81,9 @@ func (p *plugin) lock(address string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// claim records which namespace owns the function. It fails while another namespace that has claimed the function
-// exists. A function is released when its namespace is destroyed, so a missing DEL does not block the function forever.
-// The caller must hold the lock.
+// claim records that a namespace owns the function. It fails if a namespace that has claimed the function still exists.
+// A function is released when the namespace is destroyed, so a missing DEL does not block the function forever. The
+// caller must hold the lock.
 func (p *plugin) claim(address, namespace string) error {
 	path := p.claimPath(address)
 	if holder, err := os.ReadFile(path); err == nil && ns.IsNSorErr(string(holder)) == nil {

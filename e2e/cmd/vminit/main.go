@@ -1,4 +1,4 @@
-// Command vminit is the init process of the machines that e2e/vm boots. It has no other purpose.
+// Command vminit is the init process in the machines that package e2e/vm boots. It has no other purpose.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command without runs a program without some capabilities, even in a privileged container, which gets all capabilities
-// from the runtime: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
+// Command without runs a program without the given capabilities, even in a privileged container, to which the runtime
+// grants all capabilities: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
 package main
 
 import (
@@ -24,9 +24,9 @@ func main() {
 	}
 }
 
-// run removes capabilities from the bounding set of this thread, and executes the program on it. The bounding set
-// limits the capabilities that root gets in execve(2) (capabilities(7)). Each thread has its own bounding set, so run
-// locks the thread, which then becomes the program. run only returns on failure.
+// run removes capabilities from this thread's bounding set, and executes the program on this thread. The bounding set
+// limits which capabilities root has after execve(2) (capabilities(7)). Each thread has its own bounding set, so run
+// locks the goroutine to the thread. run returns only on failure.
 func run(names, command []string) error {
 	runtime.LockOSThread()
 	for _, name := range names {
