@@ -2,7 +2,7 @@ package browser
 
 import (
 	"context"
-	_ "embed" // for the script that measures the page
+	_ "embed" // for the script that measures pages
 	"flag"
 	"os"
 	"os/exec"
@@ -28,7 +28,7 @@ var (
 //go:embed audit.js
 var audit string
 
-// start runs Chromium without a display, with its own profile, and returns the context of its first tab.
+// start runs Chromium without a display and with its own profile, and returns the context for its first tab.
 func start(t *testing.T) context.Context {
 	t.Helper()
 	var program string
@@ -58,19 +58,19 @@ func start(t *testing.T) context.Context {
 	return ctx
 }
 
-// appearance describes the device and the settings with which a reader views a page.
+// appearance describes the device and the settings that a reader uses to view a page.
 type appearance struct {
 	name          string
 	width, height int64 // px
 	dark, phone   bool
 }
 
-// tab is an open page together with the browser's messages about it.
+// tab is an open page, together with what the browser reported about it.
 type tab struct {
 	ctx  context.Context //nolint:containedctx // a tab of chromedp is one
 	file string          // URL
 	mu   sync.Mutex
-	// asked contains the URLs of all requests. said contains script errors and entries from the browser's log.
+	// asked contains the URLs of all requests, and said contains script errors and entries from the browser's log.
 	asked, said []string
 }
 
@@ -96,7 +96,7 @@ func open(t *testing.T, browser context.Context, file string, l appearance) *tab
 	call(t, opened, cdplog.Enable, cdp.Empty{})
 	call(t, opened, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme},
-			// so that the focused element scrolls into view without an animation
+			// so that the focused element is scrolled into view without an animation
 			{Name: "prefers-reduced-motion", Value: "reduce"}}})
 	var options []chromedp.EmulateViewportOption
 	if l.phone {
@@ -132,7 +132,7 @@ func (o *tab) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// evaluate returns the value of an expression in the page.
+// evaluate evaluates a JavaScript expression in the page and returns its value.
 func evaluate[T any](t *testing.T, o *tab, expression string) T {
 	t.Helper()
 	value, err := chromedp.Run(o.ctx, chromedp.Evaluate[T](expression))
@@ -142,7 +142,7 @@ func evaluate[T any](t *testing.T, o *tab, expression string) T {
 	return value
 }
 
-// call runs a command of the debugging protocol.
+// call runs a command in the debugging protocol and returns its result.
 func call[P, R any](t *testing.T, o *tab, command cdp.Command[P, R], params P) R {
 	t.Helper()
 	result, err := chromedp.Call(o.ctx, command, params)
@@ -152,7 +152,7 @@ func call[P, R any](t *testing.T, o *tab, command cdp.Command[P, R], params P) R
 	return result
 }
 
-// picture writes a screenshot of the whole page to the directory given by the flag, if the flag is set.
+// picture writes a screenshot of the whole page to the directory specified by the flag, if it is set.
 func (o *tab) picture(t *testing.T, name string) {
 	t.Helper()
 	if *pictures == "" {

@@ -1,7 +1,7 @@
-// Package browser opens the pages of "netdra report" in Chromium and checks, through its debugging protocol, that they
-// work for readers: on a desktop and on a phone, in light and dark mode, with only a keyboard, and with a screen
-// reader.
+// Package browser opens the pages that "netdra report" generates in Chromium and checks, through Chromium's debugging
+// protocol, that they work for readers: on a desktop and on a phone, in light and dark mode, with only a keyboard, and
+// with a screen reader.
 //
-// The rule of this package: it opens the golden files of the packages that generate the pages, so no cluster is needed.
-// Nothing modifies the pages, not even the script that measures them (audit.js).
+// The rule of this package: it opens the golden files in the packages that generate the pages, so no cluster is needed.
+// The pages are never modified, not even by the script that measures them (audit.js).
 package browser

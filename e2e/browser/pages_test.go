@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages returns the pages to test, keyed by screenshot name. They are the golden files of the packages that generate
-// them.
+// pages returns the files of the pages to test, keyed by screenshot name. They are the golden files in the packages
+// that generate the pages.
 func pages() map[string]string {
 	const netdra = "../../cmd/netdra/internal/"
 	return map[string]string{
@@ -37,7 +37,7 @@ func looks() []appearance {
 	}
 }
 
-// Every page is complete and legible in every appearance. No page sends requests, and no script fails.
+// Every page is complete and legible in every appearance. Pages do not send requests, and no script fails.
 func TestPages(t *testing.T) {
 	browser := start(t)
 	for name, file := range pages() {
@@ -65,7 +65,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	asked := withoutData(opened.asked)
-	if strings.HasPrefix(name, "site-") { // its style sheet and its pictures are files
+	if strings.HasPrefix(name, "site-") { // its style sheet and its pictures are separate files
 		asked = slices.DeleteFunc(asked, func(url string) bool {
 			return strings.HasPrefix(url, "file://") && url != opened.file
 		})
@@ -78,7 +78,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 	}
 }
 
-// TestSite checks pages of the documentation site in the same way.
+// TestSite checks pages on the documentation site in the same way.
 func TestSite(t *testing.T) {
 	if *site == "" {
 		t.Skip(`"make docs-site-test" builds the documentation site and runs this test`)
@@ -98,13 +98,13 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// withoutData returns the URLs that lead outside the page. A data: URL is part of the page.
+// withoutData returns the URLs that refer to something outside the page, which data: URLs do not.
 func withoutData(urls []string) []string {
 	return slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return strings.HasPrefix(url, "data:") })
 }
 
-// checkKeyboard moves through the page with Tab and checks that it reaches every control in page order, and that each
-// control shows that it has the focus.
+// checkKeyboard moves through the page with the Tab key and checks that it reaches every control in page order, and
+// that each control visibly has the focus.
 func checkKeyboard(t *testing.T, opened *tab) {
 	t.Helper()
 	controls := evaluate[[]string](t, opened, "audit.controls()")
@@ -128,7 +128,7 @@ func checkKeyboard(t *testing.T, opened *tab) {
 	}
 }
 
-// checkTree checks the accessibility tree, which a screen reader receives.
+// checkTree checks the accessibility tree, which is what a screen reader receives.
 func checkTree(t *testing.T, opened *tab) {
 	t.Helper()
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
@@ -137,7 +137,7 @@ func checkTree(t *testing.T, opened *tab) {
 	}
 }
 
-// treeProblems returns the accessibility problems of a page: controls without names, headings in the wrong order, and
+// treeProblems returns the accessibility problems in a page: controls without names, headings in the wrong order, and
 // table cells without headers.
 func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	text := func(value *accessibility.Value) string {
@@ -216,7 +216,7 @@ func headingLevel(node *accessibility.Node) (level int) {
 	return level
 }
 
-// TestPictures takes the documentation's screenshot of the upper part of a page.
+// TestPictures takes the screenshots for the documentation, which show the upper part of a page.
 func TestPictures(t *testing.T) {
 	if *documentation == "" {
 		t.Skip(`"make pictures" runs this test to draw the pictures in the documentation`)
@@ -232,8 +232,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Every element that can be reached with the keyboard can also be operated with it: Enter on a summary folds its
-// section, and a link leads to a node.
+// Every element that can be reached with the keyboard can also be operated with it: pressing Enter on a summary folds
+// its section, and pressing it on a link goes to a node.
 func TestKeyboardOperates(t *testing.T) {
 	opened := open(t, start(t), pages()["cluster"], looks()[0])
 	opened.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.KeyEvent(kb.Enter))

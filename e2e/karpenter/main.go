@@ -1,5 +1,5 @@
-// karpenter-allocator decides with Karpenter's own code whether ResourceClaims can be allocated. It reads one question
-// per line from standard input and writes one answer per line, both in JSON.
+// karpenter-allocator uses Karpenter's own code to decide whether ResourceClaims can be allocated. It reads one
+// question per line from standard input and writes one answer per line, both in JSON.
 //
 // It is a separate module that pins Karpenter's version and dependencies. "make karpenter-check" builds it.
 package main
@@ -25,19 +25,19 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources"
 )
 
-// question is a request to decide whether the claims of one pod can get devices on a node.
+// question asks whether devices on a node can be allocated to one pod's claims.
 type question struct {
-	// Node is the name of an existing node. If it is empty, the question is about a node that would be started, and
-	// Slices are the slices that this node would publish.
+	// Node is the name of an existing node. If it is empty, the question is about a node that would have to be started,
+	// and Slices are the slices that this node would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
-	// Held contains the allocations of other claims.
+	// Held contains the allocations for other claims.
 	Held    []resourceapi.AllocationResult `json:"held"`
 	Classes []resourceapi.DeviceClass      `json:"classes"`
 	Claims  []*resourceapi.ResourceClaim   `json:"claims"`
 }
 
-// answer contains the devices that the claims would get, or the reason for a rejection.
+// answer contains the devices that would be allocated to the claims, or the reason why the claims are rejected.
 type answer struct {
 	Devices []string `json:"devices,omitempty"`
 	Refused string   `json:"refused,omitempty"`
@@ -66,11 +66,11 @@ func serve(questions io.Reader, answers io.Writer) error {
 	}
 }
 
-// instanceType is the name of the only kind of node.
+// instanceType is the name of the only instance type.
 const instanceType = "kind"
 
-// decide answers the question. It creates a new allocator for each question, so no answer depends on an earlier
-// question. A rejection is an answer, not an error.
+// decide answers the question. It creates a new allocator for each question, so answers do not depend on earlier
+// questions. A rejection is an answer, not an error.
 func (q *question) decide(ctx context.Context) answer {
 	node := nodeClaim{name: q.Node}
 	var published []dynamicresources.ResourceSlice
@@ -97,7 +97,7 @@ func (q *question) decide(ctx context.Context) answer {
 	return answer{Devices: devices}
 }
 
-// template returns a node's slice in the format that cloud providers use to describe slices to Karpenter.
+// template converts a node's slice to the format in which cloud providers describe slices to Karpenter.
 func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
 		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
@@ -110,8 +110,8 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state returns the held devices in Karpenter's format. A device with shares contributes the capacity that its claims
-// consume; a device without shares is allocated as a whole.
+// state returns the held devices in Karpenter's format. For a shared device, this is the capacity that claims consume;
+// any other device is allocated as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
 		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}
@@ -136,7 +136,7 @@ func (q *question) state() dynamicresources.AllocatedDeviceState {
 	return state
 }
 
-// nodeClaim is an existing node, or a node that would be started.
+// nodeClaim is an existing node, or a node that would have to be started.
 type nodeClaim struct {
 	name      string
 	templates []dynamicresources.ResourceSlice
@@ -145,7 +145,7 @@ type nodeClaim struct {
 // ID implements dynamicresources.NodeClaim, as do the methods below.
 func (n nodeClaim) ID() dynamicresources.NodeClaimID { return unique.Make("claim") }
 
-// NodeName is empty for a node that would be started.
+// NodeName returns the node's name, which is empty for a node that would have to be started.
 func (n nodeClaim) NodeName() string { return n.name }
 
 // NodePoolID returns the same ID for all nodes.
@@ -164,7 +164,7 @@ func (n nodeClaim) ResourceSlices() map[dynamicresources.InstanceTypeID][]dynami
 	return map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice{unique.Make(instanceType): n.templates}
 }
 
-// classes is a client that only has DeviceClasses, because Karpenter reads nothing else.
+// classes is a client that supports only DeviceClasses, because Karpenter does not read anything else.
 type classes struct {
 	client.Client
 	all []resourceapi.DeviceClass

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The virtual machine in docs/howto.md is valid according to KubeVirt's API.
+// The virtual machine manifest in docs/howto.md is valid according to KubeVirt's API.
 func TestHowto(t *testing.T) {
 	text, err := os.ReadFile("../../docs/howto.md")
 	if err != nil {

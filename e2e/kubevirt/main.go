@@ -1,5 +1,5 @@
-// kubevirt-reader reads device metadata with KubeVirt's own code. It prints the PCI address that virt-launcher uses for
-// a virtual machine's claimed device.
+// kubevirt-reader reads device metadata with KubeVirt's own code. It prints the PCI address that virt-launcher would
+// use for a device claimed by a virtual machine.
 //
 // It is a separate module that pins KubeVirt's version and dependencies. "make kubevirt-reader" builds it.
 package main
@@ -31,8 +31,8 @@ func main() {
 }
 
 // read returns a device's PCI address as KubeVirt finds it below a root directory. KubeVirt's code uses paths inside
-// virt-launcher, so read changes the root directory of the whole process. It requires root privileges and can only be
-// called once.
+// virt-launcher's container, so read changes the root directory of the whole process. It requires root privileges and
+// can be called only once.
 func read(root, claim, nameInPod, request string) (string, error) {
 	if err := syscall.Chroot(root); err != nil {
 		return "", fmt.Errorf("cannot change the root to %s: %w", root, err)

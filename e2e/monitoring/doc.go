@@ -1,4 +1,4 @@
-// Package monitoring tests that the alerts and the dashboard in the chart only use metrics and labels that the driver
+// Package monitoring tests that the alerts and the dashboard in the chart use only metrics and labels that the driver
 // provides.
 //
 // The rule of this package: it contains only tests. The tests need a PromQL parser, which must not become a dependency

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// measured returns the metrics that docs/observing.md documents, with their labels. A test in package plugin compares
-// that table with the driver's metrics.
+// measured returns the metrics documented in docs/observing.md, with their labels. A test in package plugin checks that
+// the table there matches the driver's metrics.
 func measured(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/observing.md")
@@ -46,7 +46,7 @@ func measured(t *testing.T) map[string][]string {
 	return metrics
 }
 
-// foreign returns the metrics and labels from other programs that the chart uses.
+// foreign returns the metrics and labels that the chart uses but that other programs provide.
 func foreign() map[string][]string {
 	return map[string][]string{
 		"kube_daemonset_status_number_unavailable":    {"daemonset"},
@@ -55,7 +55,7 @@ func foreign() map[string][]string {
 	}
 }
 
-// checkQuery parses an expression and checks that its metrics and labels exist.
+// checkQuery parses a query and checks that its metrics and labels exist.
 func checkQuery(t *testing.T, metrics map[string][]string, query string) {
 	t.Helper()
 	expression, err := metricsql.Parse(query)
@@ -178,7 +178,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := measured(t)
-	taken := map[[2]int]string{} // positions in the grid, which is 24 columns wide
+	taken := map[[2]int]string{} // occupied positions in the grid, which is 24 columns wide
 	for _, panel := range dashboard.Panels {
 		t.Run(panel.Title, func(t *testing.T) {
 			if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {

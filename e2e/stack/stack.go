@@ -1,5 +1,5 @@
-// Package stack installs the driver and the controller in a lab cluster as they are shipped: with the project's
-// binaries in images, and the manifests in the deploy directory.
+// Package stack installs the driver and the controller in a lab cluster in the form in which they are shipped: as
+// images with the project's binaries, using the manifests in the deploy directory.
 package stack
 
 import (
@@ -17,7 +17,7 @@ import (
 // Namespace is the namespace for the driver and the controller.
 const Namespace = "dra-network"
 
-// Names of the binaries and their images.
+// Names of the binaries, which are also the names of their images.
 const (
 	Driver     = "dra-network-driver"
 	Controller = "dra-network-controller"
@@ -29,15 +29,15 @@ const Plugins = "dra-network-cni"
 // CommandLine is the command-line tool that administrators run in the driver's pods.
 const CommandLine = "netdra"
 
-// DefaultTag is the tag of the images in the manifests.
+// DefaultTag is the image tag in the manifests.
 const DefaultTag = "dev"
 
 // PluginNames returns the names under which Plugins is installed on a node.
 func PluginNames() []string { return []string{"device-only", "netdev"} }
 
-// Options configure the installation in a cluster.
+// Options specifies what to install in a cluster.
 type Options struct {
-	// Clone is the clone of the project, which contains the directory deploy.
+	// Clone is the path of the project's clone, which contains the deploy directory.
 	Clone string
 	// Bin is the directory with the binaries.
 	Bin string
@@ -45,7 +45,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Contents returns the binaries in the driver's or the controller's image. The first binary is the image's entry point.
+// Contents returns the names of the binaries in the image for the driver or the controller. The first one is the
+// image's entry point.
 func Contents(name string) []string {
 	if name == Driver {
 		return []string{Driver, Plugins, CommandLine}
@@ -53,7 +54,7 @@ func Contents(name string) []string {
 	return []string{name}
 }
 
-// Image returns the spec for the driver's or the controller's image, with binaries from bin. ref is the image name.
+// Image returns the spec for the image for the driver or the controller, with binaries from bin. ref is the image name.
 func Image(name, bin, ref string) image.Spec {
 	spec := image.Spec{Ref: ref, Entrypoint: []string{"/" + name}}
 	for _, binary := range Contents(name) {
@@ -63,7 +64,7 @@ func Image(name, bin, ref string) image.Spec {
 }
 
 // Pack writes the image archives for the driver and the controller to dir, with the given tag, and returns their paths.
-// It does not build anything. The binaries must be static, because the images contain no libraries.
+// It does not build anything. The binaries must be statically linked, because the images do not contain any libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -80,9 +81,9 @@ func Pack(bin, dir, tag string) ([]string, error) {
 }
 
 // Install packs, imports and deploys everything, and waits until the driver and the controller are ready. It may be
-// called again with other binaries: it replaces images with the same name, and deletes pods that run from the old
-// images, because the manifests do not change and therefore would not replace these pods. Each workload has one minute
-// to become ready.
+// called again with different binaries: it replaces images with the same name, and deletes pods that still run the old
+// images, because applying unchanged manifests would not replace these pods. Each workload has one minute to become
+// ready.
 func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -122,7 +123,7 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	return nil
 }
 
-// restart deletes pods that run from older images with the same name.
+// restart deletes pods that run older images with the same name.
 func restart(ctx context.Context, cluster *lab.Cluster) error {
 	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found",
 		"--wait=true", "--timeout=60s")
@@ -132,10 +133,10 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 // Workloads returns the workloads in the manifests, in kubectl's notation.
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
-// Commands returns the commands that apply the manifests in a deploy directory, as described in the comment in its
-// kustomization.yaml. The commands apply the definitions first and wait for them: kubectl looks up the kinds of all
-// objects before it writes the first object, and would not find kinds that are defined in the same directory. The
-// commands do not wait for the other objects.
+// Commands returns the commands for applying the manifests in a deploy directory, as described in the comment in its
+// kustomization.yaml. They first apply the custom resource definitions and wait until these are established: kubectl
+// looks up the kinds of all objects before it writes the first object, and would not find kinds that are defined in the
+// same directory. The commands do not wait for any other objects.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

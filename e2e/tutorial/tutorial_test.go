@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// part is a block of commands with its expected output.
+// part is a block of commands with the expected output.
 type part struct {
 	commands, output string
 }
@@ -40,7 +40,8 @@ func read(t *testing.T, path string) []part {
 	return parts
 }
 
-// pattern returns a regular expression for a line of output. Blanks match blanks of any width, and … matches anything.
+// pattern returns a regular expression for a line of output. A run of blanks matches any number of blanks, and …
+// matches anything.
 func pattern(line string) *regexp.Regexp {
 	words := strings.Fields(line)
 	for i := range words {
@@ -52,8 +53,8 @@ func pattern(line string) *regexp.Regexp {
 // varying matches the parts of the demo's output that differ between runs: claim names, MACs, addresses, times.
 var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
 
-// checkExcerpt checks that the excerpt from the demo in README.md matches the demo's output, which must contain the
-// excerpt's lines in the same order.
+// checkExcerpt checks that the excerpt from the demo's output in README.md is up to date: the demo's output must
+// contain the excerpt's lines in the same order.
 func checkExcerpt(t *testing.T, shown, printed string) {
 	t.Helper()
 	if strings.Count(shown, "\n") < 10 {
@@ -124,8 +125,8 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
-// TestReadme runs the commands in README.md on a cluster node: the commands for the reader's own cluster, and those for
-// a single machine. It does not repeat commands that CI itself runs or that create the clone.
+// TestReadme runs the commands in README.md on a cluster node: those for the reader's own cluster, and those for a
+// single machine. It skips commands that CI runs anyway, and commands that create the clone.
 func TestReadme(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -135,7 +136,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command(clone+"/bin/lab", "--name", "readme", "down").Run() })
-	// deploy imports the images, which in the reader's case would be in a registry
+	// deploy imports the images, which readers would pull from a registry
 	for _, command := range []string{"up", "deploy"} {
 		start := exec.CommandContext(t.Context(), clone+"/bin/lab", "--name", "readme", command)
 		start.Dir = clone
@@ -166,7 +167,7 @@ ip link add uplink0 type veth peer name uplink0-far
 	t.Logf("%s", output)
 }
 
-// lab runs a lab command for the demo's cluster.
+// lab runs a lab command on the demo's cluster.
 func lab(clone string, command ...string) error {
 	return exec.Command(filepath.Join(clone, "bin", "lab"), append([]string{"--name", "demo"}, command...)...).Run()
 }
