@@ -26,7 +26,7 @@ func TestFunctionsComeAndGo(t *testing.T) {
 			become(t, recording, count)
 			want := map[string]int64{"nic0-passthrough": 0}
 			for i := range count {
-				want[fmt.Sprintf("nic0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share, rounded down to a step
+				want[fmt.Sprintf("nic0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
 			}
 			err := n.until(t.Context(), fmt.Sprintf("a NIC with %d virtual functions is published", count),
 				func() error {
