@@ -133,8 +133,8 @@ func (n *Node) unplug() error {
 
 // Disconnect disconnects a node's links from a segment as if the cables had been pulled: the links remain, but lose
 // their carrier. The node must be on. Its next boot reconnects all cables. Disconnect sets the ports down on the
-// control plane's side (veth_close removes the carrier from both ends), so the node sees the same as with a pulled
-// cable: the link is still up, but without LOWER_UP. Disconnect may be called more than once.
+// control plane's side (veth_close removes the carrier from both ends), so the effect on the node is the same as when a
+// cable is pulled: the link is still up, but without LOWER_UP. Disconnect may be called more than once.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)

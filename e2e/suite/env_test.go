@@ -142,7 +142,7 @@ func (e *env) inPod(pod string, args ...string) string {
 	return output
 }
 
-// reaches waits until a pod gets a reply to a ping from an address through an interface. A busy machine may lose
+// reaches waits until an address replies to a ping that a pod sends through an interface. A busy machine may drop
 // individual pings.
 func (e *env) reaches(pod, ifName, address string) {
 	e.Helper()

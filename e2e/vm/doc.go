@@ -7,8 +7,8 @@
 // have Open vSwitch and OVN.
 //
 // [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command. The machine shuts down when the
-// command exits. The root file system is an overlay of an in-memory file system on the unpacked packages, which are
-// read-only, so changes disappear with the machine.
+// command exits. The root file system is an in-memory overlay on top of the unpacked packages, which are read-only, so
+// changes disappear with the machine.
 //
 // The rule of this package: nothing outlives its caller. A machine has a time limit, and terminates together with the
 // process that started it, regardless of how that process terminates.

@@ -43,9 +43,9 @@ func sysctls() map[string]string {
 
 // mountAll creates the node's view of the file system. All mounts are private until the end. Only then is the root made
 // shared, which mount propagation to pods requires, in a peer group that does not include the host. The order matters:
-// /proc must be that of the new PID namespace before any process is looked up. Later mounts need the private in-memory
-// file system. Mounts that hide the host come before mounts inside them. Files come last, since they are in the
-// overlays. A mount that is created while the root is still shared with the host would also appear on the host
+// /proc must show the new PID namespace before any process is looked up. Later mounts need the private in-memory file
+// system. Mounts that hide the host come before mounts inside them. Files come last, since they are in the overlays. A
+// mount that is created while the root is still shared with the host would also appear on the host
 // (mount_namespaces(7)).
 func mountAll(s Spec) error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
