@@ -1,6 +1,6 @@
 // Package cnichain compiles a NetworkTopology (a DAG of CNI plugins) and a claim into a [Plan].
 //
-// The rule of this package: it is pure. [Compile] and [Validate] report all problems, and none of the code runs a
+// Invariant: it is pure. [Compile] and [Validate] report all problems, and none of the code runs a
 // plugin or inspects the machine. The Go code does not depend on any particular plugin: each plugin's parameters,
 // results and quirks are described as data in [Schemas].
 //

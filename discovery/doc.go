@@ -1,6 +1,6 @@
 // Package discovery reads information about a node's network devices from sysfs and netlink into Facts.
 //
-// The rule of this package: it turns I/O into a value. It does not create devices, write to sysfs, depend on
+// Invariant: it turns I/O into a value. It does not create devices, write to sysfs, depend on
 // Kubernetes, or make decisions: package policy decides which devices are offered.
 //
 // Files, in the order of a scan:

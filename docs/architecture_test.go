@@ -205,10 +205,10 @@ func TestEveryPackageHasADoc(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			documented = documented || file.Doc != nil && strings.Contains(file.Doc.Text(), "The rule of this package")
+			documented = documented || file.Doc != nil && strings.Contains(file.Doc.Text(), "Invariant:")
 		}
 		if !documented {
-			t.Errorf("no file of %s has a package comment with \"The rule of this package\"", name)
+			t.Errorf("no file of %s has a package comment with \"Invariant:\"", name)
 		}
 	}
 }

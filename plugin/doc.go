@@ -1,7 +1,7 @@
 // Package plugin is the outer layer of the node driver: it connects the kubelet (DRA), the container runtime (NRI), the
 // API server and the journal to the packages that make decisions.
 //
-// The rule of this package: it passes values between these components and makes no decisions about networks. From
+// Invariant: it passes values between these components and makes no decisions about networks. From
 // RunPodSandbox onwards, no step waits for the API server.
 //
 // The components are packages in internal. Each has its own lock, which is never held during I/O. Imports point

@@ -2,7 +2,7 @@
 // Decision. It owns the attribute vocabulary, that is, the attribute names and values with which devices are selected
 // and published, and the expression language for selectors.
 //
-// The rule of this package: it is pure. The same facts and policies always lead to the same decision. Errors in a
+// Invariant: it is pure. The same facts and policies always lead to the same decision. Errors in a
 // policy or for a device are recorded in the decision, along with a reason for each device. They never affect other
 // policies or devices.
 //

@@ -1,7 +1,7 @@
 // Package slices turns a policy decision into the ResourceSlices for a node: names, pools, attributes, capacities and
 // the shared counters that prevent conflicting entries of a device from being allocated at the same time.
 //
-// The rule of this package: the result, including the order of all its parts, depends only on the arguments of Build,
+// Invariant: the result, including the order of all its parts, depends only on the arguments of Build,
 // and the API server always accepts it. Entries that cannot be published are left out and reported.
 //
 // Import the package as draslices, since the standard library has a package with the same name.

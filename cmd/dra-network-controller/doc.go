@@ -1,7 +1,7 @@
 // Command dra-network-controller manages the cluster-wide objects: it creates the DeviceClasses for NetworkTopologies,
 // and reports errors to the authors of topologies and policies through conditions and a webhook.
 //
-// The rule of this command: it never touches a node and has no state of its own. Everything is computed from the
+// Invariant: it never touches a node and has no state of its own. Everything is computed from the
 // objects in the cluster and can be recomputed at any time. Running pods do not depend on the controller.
 //
 // The process uses package controller-runtime. The replica that holds the lease runs one controller for each kind

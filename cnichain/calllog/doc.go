@@ -1,5 +1,5 @@
 // Package calllog writes CNI calls to files for users and reads them back.
 //
-// The rule of this package: it never makes a chain fail. If a call cannot be written, it is lost, and the loss is
+// Invariant: it never makes a chain fail. If a call cannot be written, it is lost, and the loss is
 // reported. The driver never bases decisions on the log.
 package calllog

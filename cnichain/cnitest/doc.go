@@ -1,5 +1,5 @@
 // Package cnitest provides fakes for tests: a node, which is a kernel with CNI plugins, and a journal.
 //
-// The rule of this package: fakes hold state, reject impossible operations, and describe themselves as text; tests
+// Invariant: fakes hold state, reject impossible operations, and describe themselves as text; tests
 // compare that text.
 package cnitest

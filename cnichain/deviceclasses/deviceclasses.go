@@ -1,7 +1,7 @@
 // Package deviceclasses generates the DeviceClasses for a NetworkTopology. Users request the topology's devices through
 // these classes.
 //
-// The rule of this package: it is pure, and it alone defines the contents of generated classes. Code that writes
+// Invariant: it is pure, and it alone defines the contents of generated classes. Code that writes
 // classes to a cluster, or that evaluates which devices a class would select, calls this package.
 package deviceclasses
 

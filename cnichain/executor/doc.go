@@ -1,7 +1,7 @@
 // Package executor runs plans against a pod's network namespace as a transaction: a chain is either fully attached and
 // verified, or fully rolled back.
 //
-// The rule of this package: it is the only code that runs CNI plugins. Before every side effect, it writes its
+// Invariant: it is the only code that runs CNI plugins. Before every side effect, it writes its
 // intention and its previous results to the journal, so that after a crash at any point, the chain can be rolled back
 // from the journal. It does not depend on specific plugins: a plan includes the relevant parts of each plugin's schema.
 //

@@ -1,6 +1,6 @@
 // Package host defines the operations that the executor performs on a machine, and implements them for Linux.
 //
-// The rule of this package: it moves, renames and restores as requested, and makes no decisions. It verifies every
+// Invariant: it moves, renames and restores as requested, and makes no decisions. It verifies every
 // change by reading it back: if an operation returns nil, its result is proven, not assumed. It does not depend on
 // plugins or pods.
 //

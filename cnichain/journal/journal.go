@@ -1,7 +1,7 @@
 // Package journal stores records durably in one bbolt file. The records hold intentions and results, so that the driver
 // can roll back after a crash.
 //
-// The rule of this package: a record is either read in full, exactly as written, or reported as damaged. It is never
+// Invariant: a record is either read in full, exactly as written, or reported as damaged. It is never
 // read partially.
 //
 // There are two ways to store a record. Put waits for the disk and is meant for state that must survive a power loss,

@@ -1,6 +1,6 @@
 // Package keylock provides locks that are identified by keys. Waiting for a lock can be canceled with a context.
 //
-// The rule of this package: it does not depend on the locked objects and imports none of the driver's other packages.
+// Invariant: it does not depend on the locked objects and imports none of the driver's other packages.
 package keylock
 
 import (

@@ -6,7 +6,7 @@
 // kernels, except for the ones documented in exceptions.go. If a difference cannot be reverted, the device stays in
 // quarantine.
 //
-// The rule of this package: it does not depend on link kinds or on the meaning of settings, except for attributes that
+// Invariant: it does not depend on link kinds or on the meaning of settings, except for attributes that
 // the kernel reports in one form and accepts in another.
 //
 // The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and BPF programs

@@ -1,6 +1,6 @@
 // Package sanitize prepares the input and output of CNI plugins for display: bounded, valid UTF-8, and without secrets.
 //
-// The rule of this package: it imports none of the driver's other packages.
+// Invariant: it imports none of the driver's other packages.
 package sanitize
 
 import (

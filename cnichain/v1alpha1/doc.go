@@ -2,7 +2,7 @@
 // CNIPluginSchema, the description of one plugin; and for the opaque parameters that a generated DeviceClass uses to
 // refer to a step in a topology.
 //
-// The rule of this package: it contains only wire types. Package cnichain validates and compiles them.
+// Invariant: it contains only wire types. Package cnichain validates and compiles them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=networking.dra.io

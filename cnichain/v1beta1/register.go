@@ -1,7 +1,7 @@
 // Package v1beta1 contains the kinds NetworkTopology, CNIPluginSchema, AddressRange and AddressBlock in the API version
 // networking.dra.io/v1beta1. The kinds have the same fields as in v1alpha1 (ADR 31).
 //
-// The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
+// Invariant: its types are the v1alpha1 types under another version, so that the compiler guarantees
 // that both have the same fields. Their fields also have the types from v1alpha1.
 package v1beta1
 

@@ -7,5 +7,5 @@
 //	facts, err := discovery.Read(ctx, discoverytest.ReferenceNode().Sources())
 //	err = discoverytest.Examples()["example7"].Write(t.TempDir())
 //
-// The rule of this package: no I/O, and the same call always creates the same machine.
+// Invariant: no I/O, and the same call always creates the same machine.
 package discoverytest

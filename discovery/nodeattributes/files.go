@@ -2,7 +2,7 @@
 // block, from files on the node. Programs provided by the administrator write the files, for example based on data from
 // a cloud metadata service.
 //
-// The rule of this package: it never runs a program, and an invalid file changes nothing.
+// Invariant: it never runs a program, and an invalid file changes nothing.
 package nodeattributes
 
 import (

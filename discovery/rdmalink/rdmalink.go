@@ -1,7 +1,7 @@
 // Package rdmalink lists, moves and renames RDMA devices through netlink (NETLINK_RDMA,
 // drivers/infiniband/core/nldev.c).
 //
-// The rule of this package: it implements requests to the kernel and does not depend on pods or on how devices are
+// Invariant: it implements requests to the kernel and does not depend on pods or on how devices are
 // used.
 //
 // Sysfs provides less information: /sys/class/infiniband only contains the devices in the reader's network namespace,

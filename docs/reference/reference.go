@@ -1,6 +1,6 @@
 // Package reference contains the reference pages, which are generated from the code by tests.
 //
-// The rule of this package: pages are generated. A test next to the code that a page describes compares the page with
+// Invariant: pages are generated. A test next to the code that a page describes compares the page with
 // the generated text; in `make generate`, the test writes the page instead.
 package reference
 

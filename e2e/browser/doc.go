@@ -2,6 +2,6 @@
 // protocol, that they work for readers: on a desktop and on a phone, in light and dark mode, with only a keyboard, and
 // with a screen reader.
 //
-// The rule of this package: it opens the golden files in the packages that generate the pages, so no cluster is needed.
+// Invariant: it opens the golden files in the packages that generate the pages, so no cluster is needed.
 // The pages are never modified, not even by the script that measures them (audit.js).
 package browser

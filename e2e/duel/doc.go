@@ -3,7 +3,7 @@
 // own, identically configured cluster. Results contains the raw measurements, from which all tables and charts are
 // derived.
 //
-// The rule of this package: every contestant gets the same pods, the same links and the same clock.
+// Invariant: every contestant gets the same pods, the same links and the same clock.
 //
 // A run has two stages. In the first stage, each round measures all contestants, so that changes over time, such as the
 // load on the machine, affect all of them. Every contestant gets a new cluster for the measurements in measure: pods

@@ -1,5 +1,5 @@
 // Package fleet tests the driver on several nodes of a real local Kubernetes cluster: nodes that are rebooted, are lost
 // and return, or run another version.
 //
-// The rule of this package: results come from the kernels and the API server, never from the driver's own reports.
+// Invariant: results come from the kernels and the API server, never from the driver's own reports.
 package fleet

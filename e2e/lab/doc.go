@@ -1,7 +1,7 @@
 // Package lab runs a real Kubernetes cluster on the local machine: the API server, etcd, containerd, the kubelet and
 // the other components, built from source, without Docker and without a registry.
 //
-// The rule of this package: the lifetime of everything in a cluster depends on one process, which is process 1 in its
+// Invariant: the lifetime of everything in a cluster depends on one process, which is process 1 in its
 // own mount, network, PID, IPC and UTS namespaces. Killing this process terminates the cluster. Outside the run
 // directory and the cluster's own cgroup, the cluster's mounts, interfaces, addresses and files are never visible on
 // the host.

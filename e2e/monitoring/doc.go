@@ -1,6 +1,6 @@
 // Package monitoring tests that the alerts and the dashboard in the chart use only metrics and labels that the driver
 // provides.
 //
-// The rule of this package: it contains only tests. The tests need a PromQL parser, which must not become a dependency
+// Invariant: it contains only tests. The tests need a PromQL parser, which must not become a dependency
 // of the product.
 package monitoring

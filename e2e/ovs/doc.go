@@ -2,7 +2,7 @@
 // plugin, and what happens to pods when Open vSwitch is restarted or a bridge is deleted. The package contains only
 // tests.
 //
-// The rule of this package: its tests run one after the other inside an Open vSwitch machine booted by package vm (make
+// Invariant: its tests run one after the other inside an Open vSwitch machine booted by package vm (make
 // ovs-test) that has no other users. Each test starts its own database and daemons. The tests check the kernel, traffic
 // and the database, never the driver's own reports.
 package ovs

@@ -2,6 +2,6 @@
 // server, etcd and scheduler, nodes and pods that are simulated by kwok, and ResourceSlices that the driver's own code
 // publishes for a recorded machine.
 //
-// The rule of this package: checks use only counts, such as the number of writes. Times and sizes are printed but not
+// Invariant: checks use only counts, such as the number of writes. Times and sizes are printed but not
 // checked, except that checks may use the ratio between two runs on the same nodes.
 package scale

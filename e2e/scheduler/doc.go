@@ -2,6 +2,6 @@
 // Kubernetes versions. There are no machines: from recordings of machines, the driver publishes devices for Node
 // objects without a kubelet.
 //
-// The rule of this package: tests derive which devices may be used concurrently from their policies and the published
+// Invariant: tests derive which devices may be used concurrently from their policies and the published
 // design, never from the published slices.
 package scheduler

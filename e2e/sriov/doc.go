@@ -3,7 +3,7 @@
 // additional tests cover the API from the user's perspective and recovery from crashes. The package contains only
 // tests.
 //
-// The rule of this package: its tests run one after the other inside a machine booted by package vm (make sriov-test,
+// Invariant: its tests run one after the other inside a machine booted by package vm (make sriov-test,
 // make sriov-inside) that has no other users. Each test creates the virtual functions that it uses. The tests check the
 // state of the kernel and traffic.
 package sriov

@@ -1,4 +1,4 @@
 // Package tutorial runs the commands in docs/tutorial.md.
 //
-// The rule of this package: commands and their output must match the document exactly.
+// Invariant: commands and their output must match the document exactly.
 package tutorial

@@ -10,6 +10,6 @@
 // command exits. The root file system is an in-memory overlay on top of the unpacked packages, which are read-only, so
 // changes disappear with the machine.
 //
-// The rule of this package: nothing outlives its caller. A machine has a time limit, and terminates together with the
+// Invariant: nothing outlives its caller. A machine has a time limit, and terminates together with the
 // process that started it, regardless of how that process terminates.
 package vm

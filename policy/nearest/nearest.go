@@ -1,6 +1,6 @@
 // Package nearest finds the word that a user probably meant, so that error messages can suggest a correction.
 //
-// The rule of this package: all suggestions use it, so that misspellings are handled in the same way in policies,
+// Invariant: all suggestions use it, so that misspellings are handled in the same way in policies,
 // topologies, claims and commands. It has no vocabulary of its own.
 package nearest
 

@@ -2,7 +2,7 @@
 // network devices on which nodes are offered for allocation, how they are shared, and which uses are mutually
 // exclusive.
 //
-// The rule of this package: it describes and validates policies, but decides nothing. Package policy applies them.
+// Invariant: it describes and validates policies, but decides nothing. Package policy applies them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=networking.dra.io

@@ -1,7 +1,7 @@
 // Package v1beta1 defines the DeviceExposurePolicy of networking.dra.io/v1beta1, which has the same fields as v1alpha1
 // (ADR 31).
 //
-// The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
+// Invariant: its types are the v1alpha1 types under another version, so that the compiler guarantees
 // that both have the same fields. Their fields also have the types from v1alpha1.
 package v1beta1
 

@@ -3,6 +3,6 @@
 // inspect these slices and compare their sizes. Once an API server supports these forms, the types in the API will
 // replace the types in this package.
 //
-// The rule of this package: it consists of pure functions on types that follow the KEPs where the KEPs differ from
+// Invariant: it consists of pure functions on types that follow the KEPs where the KEPs differ from
 // resource.k8s.io/v1.
 package upcoming

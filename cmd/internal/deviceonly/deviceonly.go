@@ -1,7 +1,7 @@
 // Package deviceonly is a CNI plugin that does not attach anything. A step that uses it gives containers access to a
 // device's files, such as its RDMA device files, but leaves the device's interface, if any, on the host.
 //
-// The rule of this package: a call does not change anything, so any call can be repeated or skipped.
+// Invariant: a call does not change anything, so any call can be repeated or skipped.
 package deviceonly
 
 import (

@@ -1,7 +1,7 @@
 // Package netdev is a CNI plugin that moves a network device from the host into a pod unchanged: a physical or virtual
 // function, a veth, or any other link that can move to another namespace.
 //
-// The rule of this package: a link is always either on the host or in the pod. It is moved and renamed in a single
+// Invariant: a link is always either on the host or in the pod. It is moved and renamed in a single
 // request, which the kernel completes even if the plugin is killed, and the data needed to move it back is recorded
 // beforehand.
 //

@@ -1,6 +1,6 @@
 // Package version reports how a program was built.
 //
-// The rule of this package: no information comes from linker flags. The go command stamps the information into the
+// Invariant: no information comes from linker flags. The go command stamps the information into the
 // binary, so the version is the same no matter how the binary was built.
 package version
 

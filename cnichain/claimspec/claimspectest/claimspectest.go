@@ -1,6 +1,6 @@
 // Package claimspectest contains invalid claims for tests, each with the expected message.
 //
-// The rule of this package: it contains only data. The tests for package claimspec, for "netdra simulate" and for the
+// Invariant: it contains only data. The tests for package claimspec, for "netdra simulate" and for the
 // whole driver use the same claims, so that they detect a claim that is rejected in one place but not in another.
 package claimspectest
 

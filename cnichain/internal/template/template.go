@@ -1,6 +1,6 @@
 // Package template renders the templates in topologies, such as {{ pod.name }}, on parsed JSON.
 //
-// The rule of this package: it is pure, and handles the syntax of a token but not its meaning.
+// Invariant: it is pure, and handles the syntax of a token but not its meaning.
 package template
 
 import (

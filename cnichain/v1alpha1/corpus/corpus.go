@@ -1,7 +1,7 @@
 // Package corpus contains objects for tests: valid NetworkTopologies, an invalid NetworkTopology for each rule (with
 // the component that rejects it and the expected message), and invalid CNIPluginSchemas.
 //
-// The rule of this package: it contains only data. The tests for the CRDs, the validation, the nodes and the webhook
+// Invariant: it contains only data. The tests for the CRDs, the validation, the nodes and the webhook
 // use the same objects, so that a test fails if a component does not enforce a rule.
 package corpus
 

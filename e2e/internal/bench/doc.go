@@ -2,7 +2,7 @@
 // the machine's links and PCI functions, network namespaces that stand in for pods, and the part of the driver that
 // runs chains. The driver runs in the test process, where a test can kill it at any call.
 //
-// The rule of this package: it relies only on devices that every machine has. Expectations about Open vSwitch, RDMA or
+// Invariant: it relies only on devices that every machine has. Expectations about Open vSwitch, RDMA or
 // a specific NIC belong in the packages with the respective tests.
 //
 // Importing the package locks the main goroutine to the main thread. The reason is that the main thread cannot

@@ -2,7 +2,7 @@
 // delays a pod's start only by the time that Kubernetes itself needs to create, allocate and read the claim, which is
 // the lower bound for any driver.
 //
-// The rule of this package: the driver itself adds nothing to a pod's start time.
+// Invariant: the driver itself adds nothing to a pod's start time.
 package idledriver
 
 import (

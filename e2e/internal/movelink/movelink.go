@@ -1,7 +1,7 @@
 // Package movelink moves links between network namespaces the way CNI plugins do: through a temporary namespace without
 // conflicting names.
 //
-// The rule of this package: it works on the namespace of the calling thread, which must be locked.
+// Invariant: it works on the namespace of the calling thread, which must be locked.
 package movelink
 
 import (

@@ -1,7 +1,7 @@
 // Package nad contains the CustomResourceDefinition for NetworkAttachmentDefinitions, for clusters in which no other
 // program installs it, and helpers shared by tests that use Multus.
 //
-// The rule of this package: it only generates text, and the definition contains only the fields that its consumers
+// Invariant: it only generates text, and the definition contains only the fields that its consumers
 // need.
 package nad
 

@@ -1,7 +1,7 @@
 // Package node implements process 1 in the namespaces of a lab cluster: it prepares the mounts and the network, starts
 // and stops components on request, and reaps processes.
 //
-// The rule of this package: it makes no decisions. Mounts and addresses come from a Spec, and requests to run commands
+// Invariant: it makes no decisions. Mounts and addresses come from a Spec, and requests to run commands
 // arrive on the control socket. A component that has exited is not restarted until the next request to start it. The
 // package is kept small and does not use Kubernetes libraries, since it is rebuilt for each cluster.
 //

@@ -1,7 +1,7 @@
 // Package observer checks from outside whether containers have their interfaces. It only queries the kernel: which
 // processes exist, and what their network namespaces contain.
 //
-// The rule of this package: it does not depend on the driver, so bugs in the driver cannot affect it.
+// Invariant: it does not depend on the driver, so bugs in the driver cannot affect it.
 package observer
 
 import (

@@ -1,7 +1,7 @@
 // Package oldest builds the oldest version of the project from which an upgrade is supported, using the history in the
 // clone.
 //
-// The rule of this package: it uses the network only to download Go modules, and build results are never stored in the
+// Invariant: it uses the network only to download Go modules, and build results are never stored in the
 // repository.
 package oldest
 

@@ -1,7 +1,7 @@
 // Package guest implements the init process for the machines that package vm boots: it prepares the machine, runs one
 // command and switches the machine off. It also defines the messages exchanged between the host and the machine.
 //
-// The rule of this package: its only input is the [Order], and its only output is the [Outcome].
+// Invariant: its only input is the [Order], and its only output is the [Outcome].
 package guest
 
 // Names that are used on both the host and the machine.

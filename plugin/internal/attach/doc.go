@@ -1,7 +1,7 @@
 // Package attach manages the attachments of pod sandboxes and the gates that hold back containers until these
 // attachments are complete.
 //
-// The rule of this package: every change to an attachment is recorded in the journal before and after it happens, only
+// Invariant: every change to an attachment is recorded in the journal before and after it happens, only
 // one attempt to attach or detach runs per sandbox, and no lock is held during I/O. Nothing waits for the API server.
 // Results are reported to one [Observer].
 //

@@ -1,5 +1,5 @@
 // Package claims stores the durable records of prepared claims, including the devices that each claim holds.
 //
-// The rule of this package: a record is in the journal before any component acts on it, and at most one of several
+// Invariant: a record is in the journal before any component acts on it, and at most one of several
 // mutually exclusive claims has a record. The package does not depend on sandboxes, published slices or the API server.
 package claims

@@ -1,6 +1,6 @@
 // Package nodestate defines the types that the node driver serves as JSON to netdra on its socket.
 //
-// The rule of this package: it contains only types, each defined once for both sides. The JSON names are a contract
+// Invariant: it contains only types, each defined once for both sides. The JSON names are a contract
 // between different versions of the driver and netdra; the names in [ClaimRecord] must also match the journals of
 // earlier drivers.
 package nodestate

@@ -1,7 +1,7 @@
 // Package corpus contains DeviceExposurePolicies for tests: valid policies and, for every rule, an invalid policy with
 // the component that rejects it and the expected message.
 //
-// The rule of this package: it contains only data. The tests of the CRD, the validation, the nodes and the webhook use
+// Invariant: it contains only data. The tests of the CRD, the validation, the nodes and the webhook use
 // the same policies, so that a test fails if a component does not implement a rule.
 package corpus
 

@@ -1,6 +1,6 @@
 // Package blocks assigns the blocks of AddressRanges to nodes.
 //
-// The rule of this package: [Plan] is pure and decides which blocks to create, release and return. A release is final,
+// Invariant: [Plan] is pure and decides which blocks to create, release and return. A release is final,
 // so [Reconciler] verifies it with the API server before it carries out the plan. The guarantee that no block belongs
 // to two nodes does not depend on the controller's memory: a block object is named after its range and number, a node
 // is identified by its UID, which is never reused, and an object is only deleted if it has not changed since it was

@@ -1,7 +1,7 @@
 // Package certificate creates the webhook's certificate, makes the API server trust it, and replaces it before it
 // expires. The served certificate is trusted at all times.
 //
-// The rule of this package: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper] runs in one
+// Invariant: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper] runs in one
 // replica and writes the Secret; [Source] runs in all replicas and serves the current certificate. Both run their
 // checks every few seconds, need permissions only for two objects, by name, and log errors instead of returning them.
 // The controllers do not wait for either of them, and do not stop when one fails.

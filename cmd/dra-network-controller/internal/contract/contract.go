@@ -1,6 +1,6 @@
 // Package contract validates CNIPluginSchemas and reports errors to their authors.
 //
-// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes the condition to the
+// Invariant: [Accepted] is pure and returns the condition; [Reconciler] only writes the condition to the
 // status. Components that use a schema validate it themselves, and ignore the parameters in an invalid schema.
 package contract
 

@@ -1,7 +1,7 @@
 // Package objects contains code shared by the reconcilers: requests, and writes that may conflict with those of other
 // processes.
 //
-// The rule of this package: it does not depend on any kind. If an object has changed between being read and being
+// Invariant: it does not depend on any kind. If an object has changed between being read and being
 // written, this is not a failure: the reconciliation starts over from the current state.
 package objects
 

@@ -1,7 +1,7 @@
 // Package topology creates the DeviceClasses for a NetworkTopology, one for each root step, and reports errors to the
 // topology's author.
 //
-// The rule of this package: [Validate], [Compare] and [Status] are pure and compute the desired state; only
+// Invariant: [Validate], [Compare] and [Status] are pure and compute the desired state; only
 // [Reconciler] accesses the API server. A topology that is not accepted has no classes, so no pod that uses it can be
 // scheduled. Classes with other owners are never changed.
 //

@@ -1,7 +1,7 @@
 // Package webhook checks DeviceExposurePolicies, NetworkTopologies, CNIPluginSchemas, and claims with parameters for
 // the driver, and reports errors at the time these objects are written.
 //
-// The rule of this package: the webhook is optional feedback. It uses the same functions as the conditions and the
+// Invariant: the webhook is optional feedback. It uses the same functions as the conditions and the
 // nodes, rejects only what they reject, and allows everything that it cannot check. It must never block other objects.
 //
 // A request passes through limit.go, which limits the resources that untrusted clients can consume; package admission,

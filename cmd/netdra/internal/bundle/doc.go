@@ -1,5 +1,5 @@
 // Package bundle collects the data for a bug report in an archive.
 //
-// The rule of this package: a bundle contains the output of netdra commands, except for the values of keys that may
+// Invariant: a bundle contains the output of netdra commands, except for the values of keys that may
 // hold secrets. It contains no unmodified files from a node.
 package bundle

@@ -2,7 +2,7 @@
 //
 // topology + links ─plan─► Plan ─RunOptions.Run─► attached ─► undone and verified
 //
-// The rule of this package: every run is recorded in the journal before it changes anything, so that another process
+// Invariant: every run is recorded in the journal before it changes anything, so that another process
 // can undo it. Package cnichain makes all changes to the machine.
 //
 // A run has the following steps, each of which is recorded in the journal before the next one starts: save the run and

@@ -1,6 +1,6 @@
 // Package clusterwide prints answers from the drivers on several nodes.
 //
-// The rule of this package: it queries nodes only through [remote], which returns the JSON output of netdra commands.
+// Invariant: it queries nodes only through [remote], which returns the JSON output of netdra commands.
 //
 // The answers are decoded into the types used by the command that runs on the node. These types are therefore an
 // interface between different versions of netdra: fields may be added, but the meaning of existing fields must not

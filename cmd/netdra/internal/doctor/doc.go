@@ -1,6 +1,6 @@
 // Package doctor finds faults and risks on a node and suggests a fix for each.
 //
-// The rule of this package: [Gather] reads everything into one value, and a check is a pure function of that value.
+// Invariant: [Gather] reads everything into one value, and a check is a pure function of that value.
 //
 // The checks are in checks_*.go, with one file per subject. Their data is in [Input], which is filled in by gather.go
 // and by files named after a data source. [Examine] runs the checks in display order: faults that break everything come

@@ -1,6 +1,6 @@
 // Package manifest reads the YAML files that users write: topologies, policies, schemas and Kubernetes objects.
 //
-// The rule of this package: reading is strict, and every problem includes the file, line and field. Missing fields get
+// Invariant: reading is strict, and every problem includes the file, line and field. Missing fields get
 // the API server's defaults.
 //
 // [Read] splits a file into documents and determines only their kinds. A separate function for each kind decodes a

@@ -1,7 +1,7 @@
 // Package nodeclient queries the driver on this node and reads the driver's log of CNI calls. It provides devices,
 // claims, failed cleanups, orphaned files and versions.
 //
-// The rule of this package: only [Client] and the functions that take a directory do I/O. The lists are computed from
+// Invariant: only [Client] and the functions that take a directory do I/O. The lists are computed from
 // the driver's answers.
 //
 // The types of the driver's answers are defined in package nodestate. This package converts them to the form that users

@@ -3,7 +3,7 @@
 //
 // facts + policies ─policy.Resolve─► Decision ─slices.Build─► Result ─► text, JSON or YAML
 //
-// The rule of this package: it computes the same results as the driver and, if the driver is running, from the same
+// Invariant: it computes the same results as the driver and, if the driver is running, from the same
 // inputs. It changes nothing.
 //
 // [Inputs] contains the flags that select the machine: this machine, a recording, or the node whose driver is queried.

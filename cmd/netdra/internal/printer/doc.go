@@ -1,6 +1,6 @@
 // Package printer writes results: as tables and colored text for people, or as JSON or YAML for programs.
 //
-// The rule of this package: text from plugins, links or a cluster is sanitized before it reaches a terminal.
+// Invariant: text from plugins, links or a cluster is sanitized before it reaches a terminal.
 //
 // --output selects the form of a result. [Show] writes results that have their own text form, and [List] writes tables.
 // JSON and YAML encode the same value.

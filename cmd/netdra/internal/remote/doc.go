@@ -1,7 +1,7 @@
 // Package remote runs netdra commands on other nodes: it determines the node of an object, and runs the netdra binary
 // in the driver's image, in the driver's pod on that node.
 //
-// The rule of this package: everything goes through the API server with the caller's permissions. The package has no
+// Invariant: everything goes through the API server with the caller's permissions. The package has no
 // credentials other than the caller's kubeconfig, and does not trust answers from nodes.
 //
 // A call has these steps: the node of an [Object] is determined ([Cluster.Locate]), the driver's pod on the node is

@@ -1,6 +1,6 @@
 // Package report writes the HTML report for one node or for all nodes in a cluster.
 //
-// The rule of this package: the page contains pod and claim names, so only the user who requested the page may read it.
+// Invariant: the page contains pod and claim names, so only the user who requested the page may read it.
 // All data from machines and clusters is escaped as text.
 //
 // The page shows the information from "netdra doctor", "devices", "explain", "claims", "trace" and "policies list"; the

@@ -1,6 +1,6 @@
 // Package view describes the state of a network namespace, for display and for comparison.
 //
-// The rule of this package: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself may
+// Invariant: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself may
 // add and remove at any time (loopback addresses, link-local addresses and their routes) are omitted.
 package view
 

@@ -1,6 +1,6 @@
 // Package cases reads test objects from embedded YAML files.
 //
-// The rule of this package: it does not depend on the kinds of the objects. Each corpus defines the other fields of its
+// Invariant: it does not depend on the kinds of the objects. Each corpus defines the other fields of its
 // cases.
 package cases
 
