@@ -65,7 +65,7 @@ type appearance struct {
 	dark, phone   bool
 }
 
-// tab is an open page, together with what the browser reported about it.
+// tab is an open page, together with the browser's reports about it.
 type tab struct {
 	ctx  context.Context //nolint:containedctx // a tab of chromedp is one
 	file string          // URL

@@ -221,7 +221,7 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, opt
 }
 
 // burst creates n pods concurrently and returns the times at which they became Ready, in ascending order. Pods that do
-// not become Ready are left out. The time limit starts anew whenever a pod becomes Ready.
+// not become Ready are left out. The time limit starts again whenever a pod becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestModel(t *testing.T) {
 	e.asItWas(before)
 }
 
-// model is the state of TestModel: the faults, and a sequence of pods of each kind, of which one exists at a time.
+// model is the state of TestModel: the faults, and one pod of each kind at a time.
 type model struct {
 	*env
 	random *rand.Rand

@@ -228,8 +228,7 @@ func (s *soak) outage() {
 	time.Sleep(longOutage) // see longSoak
 }
 
-// killDriver kills the driver, if it is running, and the plugins that it has started, regardless of what they are
-// doing.
+// killDriver kills the driver, if it is running, and the plugins that it has started.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
 		s.keepLog()
