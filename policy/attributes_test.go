@@ -75,7 +75,7 @@ func TestAttributesOfHardware(t *testing.T) {
 			t.Errorf("%s, absent and present (-want +got):\n%s", name, diff)
 		}
 		if _, ok := policy.Published(function)[resourceapi.QualifiedName("dra.networking/"+name)]; ok {
-			t.Errorf("%s was published", name)
+			t.Errorf("%s was published, want no such attribute", name)
 		}
 	}
 }
@@ -89,11 +89,11 @@ func TestRDMADevice(t *testing.T) {
 	}{{nil, nil}, {[]string{"mlx5_0"}, "mlx5_0"}, {[]string{"mlx5_0", "rxe0"}, "mlx5_0"}} {
 		device := discovery.Device{RDMA: true, RDMADevices: test.devices}
 		if got := values(policy.Published(device))["dra.networking/rdmaDevice"]; got != test.want {
-			t.Errorf("%v: the first RDMA device was published as %v, want %v", test.devices, got, test.want)
+			t.Errorf("%v: first RDMA device published as %v, want %v", test.devices, got, test.want)
 		}
 	}
 	if got := values(policy.Attributes(discovery.Device{}))["dra.networking/rdmaDevice"]; got != "" {
-		t.Errorf("without RDMA devices, the value for policies is %v", got)
+		t.Errorf("without RDMA devices, policies see rdmaDevice = %v, want an empty value", got)
 	}
 }
 
@@ -155,12 +155,12 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	}
 	d.Name = "eth\xff"
 	if name := *policy.Published(d)["dra.networking/ifName"].StringValue; name != "eth\ufffd" {
-		t.Errorf("ifName is %q", name)
+		t.Errorf("ifName = %q, want the invalid byte replaced", name)
 	}
 	d.Interface, d.AltNames = "ethö", []string{strings.Repeat("ö", 31)}
 	published = policy.Published(d, "altNames")
 	if got := []string{*published["dra.networking/interface"].StringValue,
 		*published["dra.networking/altNames"].StringValue}; got[0] != "ethö" || len(got[1]) != policy.MaxString {
-		t.Errorf("published: %q", got)
+		t.Errorf("published interface and altNames: %q, want ethö and a shortened list", got)
 	}
 }

@@ -38,7 +38,7 @@ func BenchmarkResolve(b *testing.B) {
 			for b.Loop() {
 				decision, err := resolver().Resolve(b.Context(), facts, policies, policy.Node{Name: "n"})
 				if err != nil || len(decision.Devices) != 200 || len(decision.Devices[0].Personas) != 1 {
-					b.Fatalf("decision is %+v, %v", decision.Devices, err)
+					b.Fatalf("decision = %+v, %v, want 200 devices with one persona each", decision.Devices, err)
 				}
 			}
 		})

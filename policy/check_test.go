@@ -72,7 +72,7 @@ func TestNodesOfInvalidPolicies(t *testing.T) {
 			other := policies(t, map[string]string{"other": expose("true", "-other", 100)})
 			decision := policy.Resolve(facts, append(other, *p), policy.Node{Name: "n"})
 			if got := whatBecameOf(decision); got != c.Stored {
-				t.Errorf("the policy's effect on nodes: it %s, want: it %s\n%s", words(got), words(c.Stored),
+				t.Errorf("effect of the policy on nodes: it %s, want: it %s\n%s", words(got), words(c.Stored),
 					text(decision))
 			}
 			if c.Stored != corpus.ExposesMatches &&
@@ -145,11 +145,11 @@ func TestVethsByType(t *testing.T) {
 			got = "remark"
 		}
 		if got != want {
-			t.Errorf("%s: got %q, want %q: %v %q", expression, got, want, problems, remarks)
+			t.Errorf("%s: got %q, want %q (problems %v, remarks %q)", expression, got, want, problems, remarks)
 		}
 		p.Spec.Action, p.Spec.Exposure = v1alpha1.ActionExclude, nil
 		if problems, remarks := policy.Check(&p); len(problems) > 0 || len(remarks) > 0 {
-			t.Errorf("%s in an exclude policy: problems %v, remarks %q", expression, problems, remarks)
+			t.Errorf("%s in an exclude policy: problems %v, remarks %q, want none", expression, problems, remarks)
 		}
 	}
 }

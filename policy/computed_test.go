@@ -42,14 +42,14 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	var out strings.Builder
 	for _, d := range decision.Devices {
 		if len(d.Personas) != 1 {
-			t.Fatalf("device %s was offered %d times: %v", d.Device.Name, len(d.Personas), d.Reasons)
+			t.Fatalf("device %s was offered %d times, want once: %v", d.Device.Name, len(d.Personas), d.Reasons)
 		}
 		p := d.Personas[0]
 		fmt.Fprintf(&out, "%s", d.Device.Name)
 		for _, s := range p.AttributeSources {
 			value, has := p.AdditionalAttributes[s.Name]
 			if has == (s.Absent != "") {
-				t.Errorf("device %s: attribute %s exists: %t, but the reason for its absence is %q", d.Device.Name,
+				t.Errorf("device %s: attribute %s present: %t, reason for its absence: %q", d.Device.Name,
 					s.Name, has, s.Absent)
 			}
 			if has {
@@ -57,7 +57,7 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 			}
 		}
 		if len(p.AttributeSources) < len(p.AdditionalAttributes) {
-			t.Errorf("device %s: a source is missing for %v", d.Device.Name, p.AdditionalAttributes)
+			t.Errorf("device %s: some of these attributes have no source: %v", d.Device.Name, p.AdditionalAttributes)
 		}
 		out.WriteString("\n")
 	}
@@ -266,11 +266,11 @@ func TestExpensiveAttributes(t *testing.T) {
 			with[p.Policy] += len(p.AdditionalAttributes)
 		}
 		if len(d.Personas) != 2 {
-			t.Fatalf("device %s was offered %d times", d.Device.Name, len(d.Personas))
+			t.Fatalf("device %s was offered %d times, want 2", d.Device.Name, len(d.Personas))
 		}
 	}
 	if with["plain"] != devices || with["costly"] < 100 || with["costly"] == devices {
-		t.Errorf("wrong number of devices with attributes: %v", with)
+		t.Errorf("wrong number of devices per attribute: %v", with)
 	}
 	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "share a budget") {
 		t.Errorf("unexpected problems: %v", decision.Problems)
@@ -322,7 +322,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	if got := stdslices.Collect(maps.Keys(problems)); !stdslices.Equal(got,
 		[]string{"spec.exposure.attributesByPCIAddress"}) {
-		t.Errorf("problems with %v", got)
+		t.Errorf("got problems with %v, want only spec.exposure.attributesByPCIAddress", got)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestResourceName(t *testing.T) {
 		`rail7v0 k8s.cni.cncf.io/deviceID="0000:18:00.1" k8s.cni.cncf.io/resourceName="example.com/nic"` + "\n",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("got\n%s\nwithout\n%s", got, want)
+			t.Errorf("got\n%s\nwhich lacks\n%s", got, want)
 		}
 	}
 	bound := rails()
@@ -344,10 +344,10 @@ func TestResourceName(t *testing.T) {
 	unknown.Devices[0].Interface = ""
 	if got := attributesOf(t, bound, "  resourceName: example.com/nic\n"); !strings.Contains(got,
 		`rail7v0 k8s.cni.cncf.io/deviceID="0000:18:00.1" `) {
-		t.Errorf("got\n%s", got)
+		t.Errorf("got\n%s\nwant the device ID of rail7v0", got)
 	}
 	if got := attributesOf(t, unknown, "  resourceName: example.com/nic\n"); !strings.Contains(got,
 		`dummy0 k8s.cni.cncf.io/resourceName="example.com/nic"`+"\n") {
-		t.Errorf("got\n%s", got)
+		t.Errorf("got\n%s\nwant the resource name of dummy0", got)
 	}
 }

@@ -63,11 +63,11 @@ func TestExpensivePolicies(t *testing.T) {
 				}
 			}
 			if selectors < test.least || selectors > test.most || variables != test.devices {
-				t.Errorf("the policy exposed %d of %d devices, the other policy %d", selectors, test.devices, variables)
+				t.Errorf("first policy exposed %d of %d devices, second policy %d", selectors, test.devices, variables)
 			}
 			if text := fmt.Sprint(decision.Problems); strings.Contains(text, "cost") != (test.says != "") ||
 				!strings.Contains(text, test.says) {
-				t.Errorf("problems are %s, want %q", text, test.says)
+				t.Errorf("problems = %s, want %q", text, test.says)
 			}
 		})
 	}
@@ -79,6 +79,6 @@ func TestResolveEndsWithItsContext(t *testing.T) {
 	decision, err := new(policy.Resolver).Resolve(ctx, links(3),
 		policies(t, map[string]string{"p": "selector: {cel: 'true'}" + exposed}), policy.Node{Name: "n"})
 	if !errors.Is(err, context.Canceled) || len(decision.Devices) != 0 {
-		t.Errorf("decision %+v, %v", decision, err)
+		t.Errorf("decision = %+v, %v, want no devices and context.Canceled", decision, err)
 	}
 }

@@ -11,11 +11,11 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 		}
 	}
 	if _, err := first.compile("true ==", forSelector); err == nil {
-		t.Error("an invalid expression compiled")
+		t.Error("an invalid expression compiled, want an error")
 	}
 	second := &expressions{before: first.used, used: map[written]compiled{}}
 	if _, err := second.compile("true ==", forSelector); err == nil {
-		t.Error("an invalid expression compiled the second time")
+		t.Error("an invalid expression compiled on the second attempt, want an error")
 	}
 	// The cached entry is used even for an expression that would not compile.
 	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}
@@ -23,6 +23,6 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 		t.Errorf("the expression was compiled again: %v", err)
 	}
 	if kept := len(second.used); kept != 2 {
-		t.Errorf("%d expressions were kept, want the 2 that were used", kept)
+		t.Errorf("kept %d expressions, want the 2 that were used", kept)
 	}
 }

@@ -29,7 +29,7 @@ func FuzzCheck(f *testing.F) {
 		decision := policy.Resolve(facts(), []v1alpha1.DeviceExposurePolicy{p}, policy.Node{Name: "n"})
 		for _, d := range decision.Devices {
 			if r := d.Reasons[0]; len(problems) == 0 && (r.Outcome == policy.Invalid || r.Outcome == policy.Failed) {
-				t.Errorf("%s: Check accepted the policy, but the result is: %v", d.Device.Name, r)
+				t.Errorf("%s: Check accepted the policy, but resolving it gave %v", d.Device.Name, r)
 			}
 			for _, p := range d.Personas {
 				for name, value := range p.AdditionalAttributes {
@@ -58,6 +58,6 @@ func checkPublishable(t *testing.T, name string, value resourceapi.DeviceAttribu
 	}
 	text := ptr.Deref(value.StringValue, ptr.Deref(value.VersionValue, ""))
 	if types != 1 || len(text) > policy.MaxString || !utf8.ValidString(text) {
-		t.Errorf("attribute %s is %+v", name, value)
+		t.Errorf("attribute %s is invalid: %+v", name, value)
 	}
 }

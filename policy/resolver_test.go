@@ -32,7 +32,7 @@ func TestAResolverDecidesLikeANewOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := policy.Resolve(facts, list, node); !reflect.DeepEqual(got, want) {
-			t.Errorf("decision %d, on %v, is\n%+v; that of a new Resolver is\n%+v", i, slices.Sorted(maps.Keys(texts)),
+			t.Errorf("decision %d, for %v, is\n%+v\nthat of a new Resolver is\n%+v", i, slices.Sorted(maps.Keys(texts)),
 				got, want)
 		}
 	}

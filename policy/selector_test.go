@@ -170,7 +170,7 @@ func TestClassExpression(t *testing.T) {
 			continue
 		}
 		if again, err := policy.ClassExpression(got); err != nil || again != got {
-			t.Errorf("%s: completing it again returns %s (%v)", got, again, err)
+			t.Errorf("%s: completing it again returned %s (%v), want no change", got, again, err)
 		}
 	}
 }
@@ -215,13 +215,13 @@ func TestClassExpressionMeansTheSame(t *testing.T) {
 			}
 			got, err := matches(t, complete, policy.Published(d))
 			if err != nil || got != want {
-				t.Errorf("%s of %s: %t, %v; in a policy %t", complete, d.Name, got, err, want)
+				t.Errorf("%s on %s: %t, %v; in a policy: %t", complete, d.Name, got, err, want)
 			}
 			both[want]++
 		}
 	}
 	if both[true] < 10 || both[false] < 10 {
-		t.Errorf("the expressions did not distinguish the devices: %v", both)
+		t.Errorf("want at least 10 matches and 10 mismatches, got %v", both)
 	}
 }
 

@@ -54,9 +54,9 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 			got, _, err := s.matches(variablesOf(&d))
 			switch {
 			case got != want || (err == nil) != (wantErr == nil):
-				t.Errorf("%s on %s: %t (%v), in a class %t (%v)", expression, d.Name, got, err, want, wantErr)
+				t.Errorf("%s on %s: %t (%v), but in a class %t (%v)", expression, d.Name, got, err, want, wantErr)
 			case err != nil && !strings.HasSuffix(err.Error(), dracel.EnhanceRuntimeError(wantErr).Error()):
-				t.Errorf("%s on %s: %v, in a class %v", expression, d.Name, err, wantErr)
+				t.Errorf("%s on %s: error %v, but in a class %v", expression, d.Name, err, wantErr)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 		}
 		if matches, _, err := s.matches(variablesOf(&d)); matches || err == nil ||
 			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %t, %v; want %s", expression, matches, err, want)
+			t.Errorf("%s: got %t, %v; want error %s", expression, matches, err, want)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestClassesSayWhatPoliciesSay(t *testing.T) {
 			got, _, err := inClass.result.DeviceMatches(t.Context(),
 				dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Published(d)})
 			if err != nil || wantErr != nil || got != want {
-				t.Errorf("%s on %s: %t (%v), in a class %t (%v)", expression, d.Name, want, wantErr, got, err)
+				t.Errorf("%s on %s: %t (%v), but in a class %t (%v)", expression, d.Name, want, wantErr, got, err)
 			}
 		}
 	}

@@ -13,9 +13,9 @@ func TestWord(t *testing.T) {
 		}
 	}
 	if i := Index("mtuu", known); i != 0 {
-		t.Errorf("the index is %d", i)
+		t.Errorf("index = %d, want 0", i)
 	}
 	if i := Index("rack", known); i != -1 {
-		t.Errorf("the index of an unknown word is %d", i)
+		t.Errorf("index of an unknown word = %d, want -1", i)
 	}
 }

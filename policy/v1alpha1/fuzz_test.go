@@ -31,7 +31,7 @@ func FuzzValidate(f *testing.F) {
 		errs := v1alpha1.Validate(&p)
 		for _, err := range errs {
 			if err.Field == "" || err.ErrorBody() == "" {
-				t.Errorf("an error says not where or why: %v", err)
+				t.Errorf("error lacks the field or the reason: %v", err)
 			}
 		}
 		if len(errs) > 0 {
@@ -47,10 +47,10 @@ func FuzzValidate(f *testing.F) {
 			t.Fatalf("%v\n%s", err, written)
 		}
 		if errs := v1alpha1.Validate(&again); len(errs) > 0 {
-			t.Errorf("written and read, it is refused: %v\n%s", errs, written)
+			t.Errorf("the policy is rejected after a round trip through YAML: %v\n%s", errs, written)
 		}
 		if diff := cmp.Diff(p.Spec.Exposure, again.Spec.Exposure, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("written and read, it is another (-before +after):\n%s", diff)
+			t.Errorf("the policy changed in a round trip through YAML (-before +after):\n%s", diff)
 		}
 	})
 }

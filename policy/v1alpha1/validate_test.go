@@ -37,7 +37,7 @@ func TestInvalidPolicies(t *testing.T) {
 			p, err := c.Policy(t)
 			switch {
 			case c.Undecodable && (err == nil || !strings.Contains(err.Error(), c.Reason)):
-				t.Fatalf("reading it gives %v, want ... %s ...", err, c.Reason)
+				t.Fatalf("decoding the policy: got error %v, want ... %s ...", err, c.Reason)
 			case c.Undecodable:
 				return
 			case err != nil:
@@ -55,7 +55,7 @@ func TestInvalidPolicies(t *testing.T) {
 		})
 	}
 	if found < 60 {
-		t.Errorf("only %d policies were refused", found)
+		t.Errorf("only %d policies were rejected, want at least 60", found)
 	}
 }
 

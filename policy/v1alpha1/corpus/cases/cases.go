@@ -35,7 +35,7 @@ func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case)
 		}
 		for _, c := range list {
 			if seen[nameOf(c)] {
-				t.Fatalf("%s: there are two cases %q", path, nameOf(c))
+				t.Fatalf("%s: two cases are named %q", path, nameOf(c))
 			}
 			seen[nameOf(c)] = true
 			all = append(all, c)
