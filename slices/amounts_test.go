@@ -82,7 +82,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 		}
 		e, _ := result.Find("worker-1/enp3s0f0", devices[0])
 		if e.Bandwidth != tier {
-			t.Fatalf("order %d: claim %d for %d got %s with %d", order, i+1, amount, e.Name, e.Bandwidth)
+			t.Fatalf("order %d: claim %d for %d got %s with a bandwidth of %d", order, i+1, amount, e.Name, e.Bandwidth)
 		}
 		left -= tier
 	}
@@ -115,7 +115,7 @@ func TestTiersInOneCycle(t *testing.T) {
 		}
 		devices, _ := s.cycle(claims...)
 		if got := len(devices) > 0; got != test.fits {
-			t.Errorf("%v: got %v, want the claims to fit: %t", test.claims, devices, test.fits)
+			t.Errorf("%v: got devices %v, want claims to fit: %t", test.claims, devices, test.fits)
 		}
 	}
 }

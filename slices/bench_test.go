@@ -113,7 +113,7 @@ func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) 
 	for b.Loop() {
 		devices, keys := s.cycle(s.wishing(testClaim{1, []wish{wanted}}))
 		if len(devices) != 1 || last && devices[0] != only.Name {
-			b.Fatalf("got %v", devices)
+			b.Fatalf("got devices %v, want one", devices)
 		}
 		s.release(keys...)
 	}

@@ -227,7 +227,7 @@ func TestManyVirtualFunctions(t *testing.T) {
 		t.Errorf("devices in slices (-want +got):\n%s", diff)
 	}
 	if last := pool.Slices[3].Devices[2].Name; last != "enp3s0f0v129" {
-		t.Errorf("the last device was %s", last)
+		t.Errorf("the last device is %s, want enp3s0f0v129", last)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 		t.Errorf("unexpected attributes: %v", attributes)
 	}
 	if got := *attributes["dra.networking/supportedCNIs"].StringValue; got != ",host-device," {
-		t.Errorf("supportedCNIs = %q", got)
+		t.Errorf("supportedCNIs = %q, want only host-device", got)
 	}
 	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(), "sriov is not installed") {
 		t.Errorf("unexpected problems: %v", result.Problems)
@@ -260,7 +260,7 @@ func TestPluginsThatAreMisspelt(t *testing.T) {
 		result, err := draslices.Build("worker-1", decision,
 			draslices.Features{CNIBinaries: sets.New("host-device", installed)})
 		if err != nil || len(result.Problems) != 1 || !strings.HasSuffix(result.Problems[0].String(), ": "+want) {
-			t.Errorf("with %s installed, problems are %v (%v), want one ending with %q", installed, result.Problems,
+			t.Errorf("with %s installed, problems = %v (%v), want one that ends with %q", installed, result.Problems,
 				err, want)
 		}
 	}
@@ -274,7 +274,7 @@ func TestPluginsThatCannotWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := *result.Entries[0].Spec.Attributes["dra.networking/supportedCNIs"].StringValue; got != ",host-device," {
-		t.Errorf("supportedCNIs = %q", got)
+		t.Errorf("supportedCNIs = %q, want only host-device", got)
 	}
 	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(),
 		"CNI plugin sriov cannot work on the node, so no device is offered for it on the node: no such kernel") {
@@ -363,6 +363,6 @@ func TestBuildIsDeterministic(t *testing.T) {
 
 func TestBadNodeName(t *testing.T) {
 	if _, err := draslices.Build("Worker_1", policy.Decision{}, features()); err == nil {
-		t.Error("Build returned no error")
+		t.Error("Build accepted an invalid node name")
 	}
 }

@@ -72,7 +72,7 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 func TestClassesThatTheControllerRefuses(t *testing.T) {
 	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
-		t.Error("the expression was accepted")
+		t.Error("the invalid expression was accepted")
 	}
 	s := newScheduler(t, build(t, nics(), passthroughPolicy))
 	s.selector = expression
@@ -112,7 +112,7 @@ func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 			"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}")[0]}
 		if got := policy.Resolve(discovery.Facts{Devices: devices}, list,
 			policy.Node{}).Devices[0].Reasons[0].Outcome; got != outcome {
-			t.Errorf("%s: %s, want %s", expression, got, outcome)
+			t.Errorf("%s: got %s, want %s", expression, got, outcome)
 		}
 	}
 }

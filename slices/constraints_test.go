@@ -37,7 +37,7 @@ func TestConstraints(t *testing.T) {
 		checkPairs(t, s, resourceapi.FullyQualifiedName(name), groups)
 	}
 	if len(facts) != len(all) {
-		t.Errorf("the test defines the devices for %d attributes, but %d are published", len(facts), len(all))
+		t.Errorf("the test covers %d attributes, but %d are published", len(facts), len(all))
 	}
 }
 
@@ -87,7 +87,7 @@ func checkPairsOf(
 			} {
 				results, err := s.allocate(pair(s, first, second, test.constraint))
 				if err != nil || (len(results) > 0) != test.want {
-					t.Errorf("%s and %s, match %t in %s: allocated %t (%v), want %t", first.Name, second.Name,
+					t.Errorf("%s and %s, match %t in %s: allocated = %t (%v), want %t", first.Name, second.Name,
 						test.constraint.MatchAttribute != nil, name, len(results) > 0, err, test.want)
 				}
 				clear(s.claims)

@@ -120,7 +120,7 @@ func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugi
 	begin = processorTime(b)
 	for range tries {
 		if results, err := allocator.Allocate(b.Context(), node, claims); err != nil || len(results) != 1 {
-			b.Fatalf("%v: %v", results, err)
+			b.Fatalf("got allocations %v, %v, want one", results, err)
 		}
 	}
 	perNode := float64((processorTime(b) - begin).Microseconds()) / tries

@@ -285,7 +285,7 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	counters := after.Resources.Pools["worker-1/enp3s0f0"].Slices[0].SharedCounters
 	bandwidth := counters[0].Counters["bandwidth"].Value
 	if bandwidth.Value() != 25000 {
-		t.Errorf("the counters are %v, so functions could get 30000 Mbit/s of 25000", counters)
+		t.Errorf("counters = %v, so functions could get 30000 Mbit/s on a 25000 Mbit/s link", counters)
 	}
 	checkHeld(t, after, held.Held)
 }
@@ -331,11 +331,11 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 				map[draslices.EntryID]draslices.Holding{{Pool: pool, Name: test.entry}: heldAs(then)}, vf(test.spec))
 			now, _ := result.Find(pool, test.entry)
 			if diff := cmp.Diff(then, now); diff != "" {
-				t.Errorf("the entry changed (-then +now):\n%s", diff)
+				t.Errorf("the entry changed (-before +now):\n%s", diff)
 			}
 			budget := result.Resources.Pools[pool].Slices[0].SharedCounters[0].Counters["bandwidth"].Value
 			if budget.String() != test.budget {
-				t.Errorf("the budget is %s, want %s", &budget, test.budget)
+				t.Errorf("bandwidth budget = %s, want %s", &budget, test.budget)
 			}
 		})
 	}

@@ -146,7 +146,7 @@ func FuzzBuild(f *testing.F) {
 			}
 			again, err := draslices.Build("worker-1", decision, all)
 			if err != nil || !equality.Semantic.DeepEqual(result, again) {
-				t.Fatalf("a different order of devices led to a different result (%v):\n%s", err, cmp.Diff(result,
+				t.Fatalf("changing the order of devices changed the result (%v):\n%s", err, cmp.Diff(result,
 					again))
 			}
 		}
@@ -165,7 +165,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		got, err := draslices.Build("worker-1",
 			policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"}), features())
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Fatalf("seed %d: another order gives another result (%v):\n%s\nthe machine is\n%s", seed, err, diff, m)
+			t.Fatalf("seed %d: changing the order changed the result (%v):\n%s\nthe machine is\n%s", seed, err, diff, m)
 		}
 	}
 }

@@ -89,12 +89,12 @@ func TestReferenceNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list) != 8 || len(result.Resources.Pools) != 3 || len(result.Entries) != 16 {
-		t.Errorf("the node has %d policies, %d pools and %d entries", len(list), len(result.Resources.Pools),
+		t.Errorf("got %d policies, %d pools and %d entries, want 8, 3 and 16", len(list), len(result.Resources.Pools),
 			len(result.Entries))
 	}
 	for _, e := range result.Entries {
 		if stdslices.Contains([]discovery.IfName{"eno1", "br-int", "ovn-k8s-mp0"}, e.Device.Name) {
-			t.Errorf("%s was published", e.Device.Name)
+			t.Errorf("%s was published, want it excluded", e.Device.Name)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func TestManyExclusionGroups(t *testing.T) {
 		devices, _ := s.cycle(s.claim("macvlan"))
 		// Only one member of each of the 10 groups can be in use at a time, and each member has 4 shares.
 		if got := len(devices) == 1; got != (i < 40) {
-			t.Fatalf("claim %d got %v", i+1, devices)
+			t.Fatalf("claim %d got %v, want the first 40 claims to fit and no others", i+1, devices)
 		}
 	}
 }

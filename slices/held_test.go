@@ -142,7 +142,7 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 	}
 	for _, c := range m.nics {
 		if got := now[c.name]; got > max(c.speed, taken[c.name]) {
-			t.Fatalf("functions of %s have %d Mbit/s on a link with %d; they had %d before", c.name, got, c.speed,
+			t.Fatalf("functions of %s hold %d Mbit/s on a link of %d Mbit/s; they held %d before", c.name, got, c.speed,
 				taken[c.name])
 		}
 		taken[c.name] = now[c.name]
@@ -196,7 +196,7 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	for id, holding := range held {
 		e, ok := result.Find(id.Pool, id.Name)
 		if !ok || e.Bandwidth != holding.Bandwidth || e.Persona.Exclusive != holding.Persona.Exclusive {
-			t.Fatalf("%s was published: %t, with a bandwidth of %d; it was held with %d", id.Name, ok, e.Bandwidth,
+			t.Fatalf("%s: published = %t, with a bandwidth of %d; it was held with %d", id.Name, ok, e.Bandwidth,
 				holding.Bandwidth)
 		}
 		for _, c := range e.Spec.ConsumesCounters {
@@ -222,7 +222,7 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 		}
 		for _, c := range then.Spec.ConsumesCounters {
 			if len(c.CompatibilityGroups) > 0 && !stdslices.Equal(c.CompatibilityGroups, groups[c.CounterSet]) {
-				t.Fatalf("%s had the groups %q in %s and now has %q", id.Name, c.CompatibilityGroups, c.CounterSet,
+				t.Fatalf("%s had groups %q in %s and now has %q", id.Name, c.CompatibilityGroups, c.CounterSet,
 					groups[c.CounterSet])
 			}
 		}

@@ -39,7 +39,7 @@ type (
 func startKarpenter(t *testing.T) *karpenter {
 	t.Helper()
 	if *karpenterPath == "" {
-		t.Skip("needs the allocator of Karpenter: make karpenter-check")
+		t.Skip("needs the Karpenter allocator: run make karpenter-check")
 	}
 	cmd := exec.CommandContext(t.Context(), *karpenterPath)
 	cmd.Stderr = os.Stderr

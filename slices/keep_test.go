@@ -24,7 +24,7 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 		}
 	}
 	if len(features.Held) != len(names) {
-		t.Fatalf("%v must be published; of these, the result contains %v", names, features.Held)
+		t.Fatalf("%v must be published, but the result contains only %v of these", names, features.Held)
 	}
 	return features
 }
@@ -108,7 +108,7 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			s := newScheduler(t, before)
 			devices, claims := s.cycle(s.claim(test.claim))
 			if len(devices) != 1 || devices[0] != test.held {
-				t.Fatalf("allocated %v", devices)
+				t.Fatalf("allocated %v, want only the held device", devices)
 			}
 			after := buildWith(t, withHeld(t, features(), before, test.held), test.devices, test.after...)
 			if got := published(after); got != test.want {
@@ -116,17 +116,17 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			}
 			for _, e := range after.Entries {
 				if e.Withdrawn != (test.withdrawn && e.Name == test.held) {
-					t.Errorf("unexpected state of %s: withdrawn is %t", e.Name, e.Withdrawn)
+					t.Errorf("unexpected state of %s: withdrawn = %t", e.Name, e.Withdrawn)
 				}
 				if _, named := e.Spec.Attributes[policy.ExposurePolicy]; named == e.Withdrawn {
-					t.Errorf("unexpected state of %s: withdrawn is %t, names a policy is %t", e.Name, e.Withdrawn,
+					t.Errorf("unexpected state of %s: withdrawn = %t, names a policy: %t", e.Name, e.Withdrawn,
 						named)
 				}
 			}
 			checkRefused(t, s, after, test.refused)
 			released := build(t, test.devices, test.after...)
 			if got := published(released); got != test.released {
-				t.Errorf("published after the release %q, want %q", got, test.released)
+				t.Errorf("after the release, published %q, want %q", got, test.released)
 			}
 			s = newScheduler(t, released)
 			s.release(claims...)
@@ -148,7 +148,7 @@ func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin
 		return
 	}
 	if devices, _ := s.cycle(s.claim(plugin)); len(devices) > 0 {
-		t.Errorf("%s got %v", plugin, devices)
+		t.Errorf("%s got %v although the device is held", plugin, devices)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestHeldDeviceNamesThePolicyOfToday(t *testing.T) {
 	for _, e := range after.Entries {
 		by := e.Spec.Attributes[policy.ExposurePolicy].StringValue
 		if e.Name == held && (e.Withdrawn || by == nil || *by != "policy-1") {
-			t.Errorf("%s, withdrawn: %t, names policy %v", e.Name, e.Withdrawn, by)
+			t.Errorf("%s: withdrawn = %t, policy = %v", e.Name, e.Withdrawn, by)
 		}
 	}
 }
@@ -186,10 +186,10 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 	checkValid(t, tainted)
 	s := newScheduler(t, tainted)
 	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 1 || devices[0] != "enp3s0f0v1" {
-		t.Errorf("allocated %v", devices)
+		t.Errorf("allocated %v, want enp3s0f0v1", devices)
 	}
 	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
-		t.Errorf("allocated %v", devices)
+		t.Errorf("allocated %v, want nothing", devices)
 	}
 	if len(plain.Entries[0].Spec.Taints) != 0 {
 		t.Error("the receiver was modified")
@@ -222,7 +222,7 @@ func TestWhatTheClusterLacks(t *testing.T) {
 				t.Errorf("published %q, want %q", got, test.want)
 			}
 			if len(result.Problems) != test.problems {
-				t.Errorf("problems %v", result.Problems)
+				t.Errorf("wrong number of problems: %v", result.Problems)
 			}
 			for name, pool := range result.Resources.Pools {
 				if len(pool.Slices) == 0 || len(pool.Slices[len(pool.Slices)-1].Devices) == 0 {
@@ -273,7 +273,7 @@ exposure:
 		after := buildWith(t, held, pf("enp3s0f0", 1), test.policy, many(kind, "w"), many(kind, "x"), many(kind, "y"),
 			many(kind, "z"))
 		if got := published(after); got != test.held || len(after.Problems) == 0 {
-			t.Errorf("%s: published %s, problems %v", kind, got, after.Problems)
+			t.Errorf("%s: published %s, problems %v; want the held entries and a problem", kind, got, after.Problems)
 		}
 	}
 }

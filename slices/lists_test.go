@@ -40,7 +40,7 @@ func TestListAttributes(t *testing.T) {
 func TestNoPluginIsNoList(t *testing.T) {
 	result := buildWith(t, draslices.Features{ListAttributes: true}, nics(), passthroughPolicy)
 	if value, ok := result.Entries[0].Spec.Attributes[policy.SupportedCNIs]; ok {
-		t.Errorf("supportedCNIs is %v", value)
+		t.Errorf("supportedCNIs = %v, want no such attribute", value)
 	}
 }
 

@@ -34,7 +34,7 @@ exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`), policy.No
 	want := "CNI plugin macvlan needs an Ethernet device, but this is a wireguard (link/none), so the device is not " +
 		"offered for it"
 	if len(result.Problems) != 2 || !strings.Contains(result.Problems[1].Message, want) {
-		t.Errorf("the problems are %v, want one for each of ib0 and wg0", result.Problems)
+		t.Errorf("problems = %v, want one for each of ib0 and wg0", result.Problems)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 				strings.Contains(problem.Message, "CNI plugin host-device moves devices into pods")
 		}
 		if told != strings.Contains(test.plugins, "host-device") {
-			t.Errorf("%s: problems are %v", name, result.Problems)
+			t.Errorf("%s: wrong problems: %v", name, result.Problems)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestPortsOfOneFunctionAreNotOfferedByAddress(t *testing.T) {
 			names = append(names, entry.Name)
 			_, sriov := entry.Spec.Attributes["cni.dra.networking/sriov"]
 			if sriov != (strings.Contains(plugins, "sriov") && entry.Name == "eth2") {
-				t.Errorf("%s: %s has the attribute of sriov: %t", plugins, entry.Name, sriov)
+				t.Errorf("%s: %s has the sriov attribute: %t", plugins, entry.Name, sriov)
 			}
 		}
 		if got := strings.Join(names, " "); got != want {
@@ -123,7 +123,7 @@ func TestPortsOfOneFunctionAreNotOfferedByAddress(t *testing.T) {
 			"one, so the device is not offered for it"
 		if strings.Contains(plugins, "sriov") &&
 			(len(result.Problems) != 2 || !strings.Contains(result.Problems[0].Message, problem)) {
-			t.Errorf("%s: problems %v", plugins, result.Problems)
+			t.Errorf("%s: problems = %v, want two, including one for sriov", plugins, result.Problems)
 		}
 	}
 }

@@ -29,20 +29,20 @@ exposure:
   additionalAttributes: {example.com/a39: 139}`), policy.Node{Name: "worker-1"})
 	result, err := draslices.Build("worker-1", decision, features())
 	if err != nil || len(result.Entries) != 1 {
-		t.Fatalf("entries %v, %v", result.Entries, err)
+		t.Fatalf("entries = %v, %v, want one entry", result.Entries, err)
 	}
 	published := result.Entries[0].Spec.Attributes
 	if limit := resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice; len(published) != limit {
-		t.Errorf("%d attributes are published, want %d", len(published), limit)
+		t.Errorf("published %d attributes, want %d", len(published), limit)
 	}
 	if value := published["example.com/a39"].IntValue; value == nil || *value != 139 {
-		t.Errorf("the policy's attribute is %v", published["example.com/a39"])
+		t.Errorf("example.com/a39 = %v, want 139, the value from the policy", published["example.com/a39"])
 	}
 	if _, first := published["example.com/a00"]; !first {
 		t.Error("the first attribute is missing")
 	}
 	want := "its entry eth1 is published without example.com/a38, example.com/a37, "
 	if len(result.Problems) != 1 || !result.Problems[0].Remark || !strings.Contains(result.Problems[0].Message, want) {
-		t.Errorf("problems %v", result.Problems)
+		t.Errorf("problems = %v, want one remark that lists the omitted attributes", result.Problems)
 	}
 }

@@ -88,7 +88,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 				if len(results) == 0 {
 					refused++
 					if fits {
-						t.Fatalf("%d was rejected with %v in use", requested, held)
+						t.Fatalf("claim for %d was rejected with %v in use", requested, held)
 					}
 					continue
 				}
@@ -100,7 +100,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 					t.Fatalf("%d got function %s with bandwidth of %s", requested, function.Device, bandwidth.Device)
 				}
 				if amount.Value() != wanted || taken[link]+wanted > speeds[link] {
-					t.Fatalf("%d got %s of %s, want %d, and %d was taken", requested, &amount, link, wanted,
+					t.Fatalf("claim for %d got %s of %s, want %d, and %d was taken", requested, &amount, link, wanted,
 						taken[link])
 				}
 				held[c.Name] = holding{link, wanted}
@@ -108,7 +108,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 			}
 			t.Logf("%d claims were allocated and %d were rejected", granted, refused)
 			if granted < 500 || refused < 100 {
-				t.Errorf("only %d claims were allocated and %d were rejected", granted, refused)
+				t.Errorf("only %d claims were allocated and %d rejected, want at least 500 and 100", granted, refused)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestRangesOfBandwidthOnRequest(t *testing.T) {
 		_, published := result.Find("worker-1/enp3s0f0", "enp3s0f0-bandwidth")
 		invalid := len(v1alpha1.Validate(&list[0])) > 0
 		if published != (test.amounts != nil) || !published && !invalid && len(result.Problems) != 1 {
-			t.Errorf("%s: published %t, problems are %q", test.spec, published, result.Problems)
+			t.Errorf("%s: published = %t, problems = %q", test.spec, published, result.Problems)
 		}
 		for requested, want := range test.amounts {
 			got := int64(0)
@@ -164,7 +164,7 @@ func TestRangesOfBandwidthOnRequest(t *testing.T) {
 				got = amount.Value()
 			}
 			if got != want {
-				t.Errorf("%s: %d got %d, want %d", test.spec, requested, got, want)
+				t.Errorf("%s: claim for %d got %d, want %d", test.spec, requested, got, want)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func TestExclusionOfBandwidthOnRequest(t *testing.T) {
 		if !stdslices.ContainsFunc(result.Problems, func(p policy.Problem) bool {
 			return p.Policy == "policy-1" && strings.Contains(p.Message, "exclude claims of enp3s0f0-bandwidth")
 		}) {
-			t.Errorf("%s: problems are %q", cluster, result.Problems)
+			t.Errorf("%s: problems = %q, want one that excludes claims of enp3s0f0-bandwidth", cluster, result.Problems)
 		}
 		uses := []use{{classBandwidth, "-bandwidth"}, {"netdev", "v0-fixed"}, {"host-device", "-passthrough"},
 			{"macvlan", "-macvlan"}}
@@ -213,7 +213,7 @@ func TestBandwidthIsSwitchedUnderClaims(t *testing.T) {
 			}
 			results, err := s.allocate(claim(s, specs[0]))
 			if err != nil || len(results) != 1 {
-				t.Fatalf("%s: got %v (%v)", cluster, results, err)
+				t.Fatalf("%s: got %v (%v), want one allocation", cluster, results, err)
 			}
 			edited := features
 			edited.Held = map[draslices.EntryID]draslices.Holding{}
@@ -245,9 +245,9 @@ func TestOneRangeForEachLink(t *testing.T) {
 	e, _ := result.Find("worker-1/enp3s0f0", "enp3s0f0-bandwidth")
 	if got := fmt.Sprint(e.Persona.Policy, " ", e.Spec.Capacity[bandwidthKey].RequestPolicy.ValidRange.Max); got !=
 		"policy-0 20k" {
-		t.Errorf("the amounts are those of %s", got)
+		t.Errorf("policy and maximum are %s, want policy-0 20k", got)
 	}
 	if len(result.Problems) != 1 || result.Problems[0].Policy != "policy-1" {
-		t.Errorf("problems are %q", result.Problems)
+		t.Errorf("problems = %q, want one for policy-1", result.Problems)
 	}
 }

@@ -71,7 +71,7 @@ func checkThings(t *testing.T, m machine, result draslices.Result) {
 		delete(things, e.Name)
 	}
 	for name := range things {
-		t.Fatalf("%s was not published; the machine is\n%s", name, m)
+		t.Fatalf("%s was not published, but the model has it; the machine is\n%s", name, m)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 			got, keys := s.cycle(withRails(s.claim("sriov", "sriov", "sriov"), false))
 			stdslices.Sort(got)
 			if len(got) != 3 || !strings.HasPrefix(got[0], "card0") || got[1] != "card1v0" || got[2] != "card1v1" {
-				t.Errorf("three functions on different rails got %v", got)
+				t.Errorf("three functions on different rails got %v, want one of card0, card1v0 and card1v1", got)
 			}
 			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov"), true)); len(got) > 0 {
 				t.Errorf("two functions on the same rail got %v, but only one function with a rail was left", got)
@@ -63,10 +63,10 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 			got, _ = s.cycle(withRails(s.claim("sriov", "sriov"), true))
 			stdslices.Sort(got)
 			if strings.Join(got, " ") != "card0v0 card0v1" {
-				t.Errorf("two functions on the same rail got %v", got)
+				t.Errorf("two functions on the same rail got %v, want card0v0 and card0v1", got)
 			}
 			if got, _ := s.cycle(s.claim("sriov", "sriov", "sriov", "sriov")); len(got) != 4 {
-				t.Errorf("the functions without a rail were not offered: %v", got)
+				t.Errorf("four functions got %v, want four devices, including those without a rail", got)
 			}
 		})
 	}

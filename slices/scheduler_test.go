@@ -231,14 +231,14 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	report := func(how string, devices []string) {
 		t.Helper()
 		if got := len(devices) > 0; got != allowed {
-			t.Errorf("%s with %s %s: allocated %t (%v), want %t", first.plugin, second.plugin, how, got,
+			t.Errorf("%s with %s %s: allocated = %t (%v), want %t", first.plugin, second.plugin, how, got,
 				devices, allowed)
 		}
 	}
 	s := newScheduler(t, result)
 	got, keys := s.cycle(s.claim(first.plugin))
 	if len(got) != 1 || !strings.Contains(got[0], first.device) {
-		t.Fatalf("%s on its own got %v", first.plugin, got)
+		t.Fatalf("%s on its own got %v, want one matching device", first.plugin, got)
 	}
 	devices, _ := s.cycle(s.claim(second.plugin))
 	report("in a later cycle", devices)
@@ -268,7 +268,7 @@ func TestSharesAreCounted(t *testing.T) {
 		shares = append(shares, keys...)
 	}
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 0 {
-		t.Errorf("a fifth macvlan got %v", devices)
+		t.Errorf("a fifth macvlan got %v, want it rejected", devices)
 	}
 	s.release(shares[:3]...)
 	for _, plugin := range []string{"ipvlan", "host-device"} {
@@ -302,10 +302,10 @@ func TestAllVirtualFunctionsFit(t *testing.T) {
 	}
 	if names := strings.Join(stdslices.Sorted(maps.Keys(got)), " "); names != "enp3s0f0v0 enp3s0f0v1 enp3s0f0v2 "+
 		"enp3s0f0v3" {
-		t.Errorf("got %s", names)
+		t.Errorf("got %s, want the four virtual functions", names)
 	}
 	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
-		t.Errorf("a fifth virtual function was allocated: %v", devices)
+		t.Errorf("a fifth virtual function got %v, want it rejected", devices)
 	}
 }
 
@@ -321,7 +321,7 @@ action: exclude`
 	for want, specs := range map[int][]string{2: {passthroughPolicy, vfOnly, exclude}, 3: {passthroughPolicy, vfOnly}} {
 		s := newScheduler(t, build(t, devices, specs...))
 		if got, _ := s.cycle(s.claim("host-device")); len(got) > 0 {
-			t.Errorf("with %d virtual functions offered: the physical function was allocated: %v", want, got)
+			t.Errorf("the physical function was allocated while %d virtual functions were offered: %v", want, got)
 		}
 		for range 4 {
 			s.cycle(s.claim("sriov"))
@@ -351,7 +351,7 @@ func TestTiers(t *testing.T) {
 		}
 		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
 		if got := strings.Join(devices, " "); got != test.want {
-			t.Errorf("a bandwidth of %d: got %q, want %q", test.bandwidth, got, test.want)
+			t.Errorf("for a bandwidth of %d: got %q, want %q", test.bandwidth, got, test.want)
 		}
 	}
 	if devices, _ := s.cycle(s.claim("host-device")); len(devices) > 0 {

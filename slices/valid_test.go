@@ -28,7 +28,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 	published := map[draslices.EntryID]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {
 		if len(name) > resourceapi.PoolNameMaxLength || len(pool.Slices) == 0 {
-			t.Errorf("pool %q has %d slices", name, len(pool.Slices))
+			t.Errorf("pool %q has too long a name, or no slices: %d", name, len(pool.Slices))
 		}
 		for part := range strings.SplitSeq(name, "/") {
 			if reasons := validation.IsDNS1123Subdomain(part); len(reasons) > 0 {
@@ -54,7 +54,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 		}
 	}
 	if len(published) != len(result.Entries) {
-		t.Errorf("%d devices were published for %d entries", len(published), len(result.Entries))
+		t.Errorf("published %d devices for %d entries", len(published), len(result.Entries))
 	}
 	for _, e := range result.Entries {
 		found, ok := result.Find(e.Pool, e.Name)
@@ -67,7 +67,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourceapi.CounterSet) {
 	t.Helper()
 	if (len(slice.SharedCounters) > 0) == (len(slice.Devices) > 0) {
-		t.Error("a slice has both counters and devices, or neither")
+		t.Error("want a slice with either counters or devices, but not both")
 	}
 	for _, set := range slice.SharedCounters {
 		if _, duplicate := sets[set.Name]; duplicate {
@@ -78,7 +78,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 		checkCounters(t, set.Name, set.Counters)
 	}
 	if len(slice.SharedCounters) > resourceapi.ResourceSliceMaxCounterSets {
-		t.Errorf("a slice has %d counter sets", len(slice.SharedCounters))
+		t.Errorf("a slice has too many counter sets: %d", len(slice.SharedCounters))
 	}
 	limit := resourceapi.ResourceSliceMaxDevices
 	for _, d := range slice.Devices {
@@ -88,7 +88,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 		}
 	}
 	if len(slice.Devices) > limit {
-		t.Errorf("a slice has %d devices; the limit is %d", len(slice.Devices), limit)
+		t.Errorf("a slice has %d devices, but the limit is %d", len(slice.Devices), limit)
 	}
 }
 
@@ -96,12 +96,12 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 func checkCounters(t testing.TB, where string, counters map[string]resourceapi.Counter) {
 	t.Helper()
 	if len(counters) == 0 || len(counters) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
-		t.Errorf("%s has %d counters", where, len(counters))
+		t.Errorf("%s has an invalid number of counters: %d", where, len(counters))
 	}
 	for name, c := range counters {
 		checkLabel(t, name)
 		if c.Value.Sign() < 0 {
-			t.Errorf("counter %s of %s is %s", name, where, &c.Value)
+			t.Errorf("counter %s of %s is negative: %s", name, where, &c.Value)
 		}
 	}
 }
@@ -117,12 +117,12 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 		return
 	}
 	if p == nil || p.Default == nil {
-		t.Errorf("%s: a shared device has no default", where)
+		t.Errorf("%s: a shared device has no default request", where)
 		return
 	}
 	var capacity v1alpha1.Capacity
 	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
-		t.Errorf("%s: %v is not a valid capacity of a policy: %v", where, c, err)
+		t.Errorf("%s: policies cannot express the capacity %v: %v", where, c, err)
 	}
 	// In this respect, the API has the same rules as the driver's own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
@@ -137,12 +137,12 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	t.Helper()
 	checkLabel(t, d.Name)
 	if n := len(d.Attributes) + len(d.Capacity); n > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-		t.Errorf("device %s has %d attributes and capacities", d.Name, n)
+		t.Errorf("device %s has too many attributes and capacities: %d", d.Name, n)
 	}
 	values := 0
 	for _, value := range d.Attributes {
 		if values += max(1, len(value.StringValues)); value.StringValues != nil && len(value.StringValues) == 0 {
-			t.Errorf("device %s has an empty list", d.Name)
+			t.Errorf("device %s has an empty list attribute", d.Name)
 		}
 		for _, item := range value.StringValues {
 			if len(item) > resourceapi.DeviceAttributeMaxValueLength {
@@ -151,23 +151,23 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		}
 	}
 	if values > resourceapi.ResourceSliceMaxAttributeValuesPerDevice {
-		t.Errorf("device %s has %d attribute values", d.Name, values)
+		t.Errorf("device %s has too many attribute values: %d", d.Name, values)
 	}
 	for name, value := range d.Attributes {
 		domain, id, qualified := strings.Cut(string(name), "/")
 		if !qualified || len(domain) > resourceapi.DeviceMaxDomainLength || len(id) > resourceapi.DeviceMaxIDLength ||
 			len(validation.IsCIdentifier(id)) > 0 {
-			t.Errorf("device %s: bad attribute name %q", d.Name, name)
+			t.Errorf("device %s: invalid attribute name %q", d.Name, name)
 		}
 		if value.StringValue != nil && len(*value.StringValue) > resourceapi.DeviceAttributeMaxValueLength {
-			t.Errorf("device %s: attribute %s is too long", d.Name, name)
+			t.Errorf("device %s: the value of attribute %s is too long", d.Name, name)
 		}
 	}
 	for name, c := range d.Capacity {
 		domain, id, _ := strings.Cut(string(name), "/")
 		if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(id) > resourceapi.DeviceMaxIDLength ||
 			len(validation.IsCIdentifier(id)) > 0 {
-			t.Errorf("device %s: bad capacity name %q", d.Name, name)
+			t.Errorf("device %s: invalid capacity name %q", d.Name, name)
 		}
 		checkCapacity(t, "device "+d.Name, c, d.AllowMultipleAllocations != nil)
 	}
@@ -175,7 +175,7 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		t.Errorf("shared device %s has no capacity", d.Name)
 	}
 	if len(d.ConsumesCounters) > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
-		t.Errorf("device %s consumes from %d sets", d.Name, len(d.ConsumesCounters))
+		t.Errorf("device %s consumes from too many counter sets: %d", d.Name, len(d.ConsumesCounters))
 	}
 	for _, c := range d.ConsumesCounters {
 		checkCounters(t, "what device "+d.Name+" consumes of "+c.CounterSet, c.Counters)

@@ -54,7 +54,7 @@ func TestAmount(t *testing.T) {
 		counter := upcoming.Counter{Value: q(100000), RequestPolicy: test.policy}
 		amount, ok := counter.Amount(test.request)
 		if ok != (test.want >= 0) || ok && amount.CmpInt64(test.want) != 0 {
-			t.Errorf("%s: got %s, %t; want %d", test.name, &amount, ok, test.want)
+			t.Errorf("%s: got %s, %t, want %d", test.name, &amount, ok, test.want)
 		}
 	}
 }
@@ -143,6 +143,6 @@ func TestAmountAsTheAllocator(t *testing.T) {
 		}
 	}
 	if given < 500 || given > 2500 {
-		t.Errorf("only %d requests were allocated", given)
+		t.Errorf("%d requests were allocated, want 500 to 2500", given)
 	}
 }

@@ -60,7 +60,7 @@ func TestRequestDriven(t *testing.T) {
 	want := []upcoming.CounterSet{{Name: "enp3s0f0-counters", Counters: map[string]upcoming.Counter{
 		"exclusion-slots": fixed(3), "bandwidth": {Value: q(100_000), RequestPolicy: steps}}}}
 	if diff := cmp.Diff(want, slices[0].SharedCounters); diff != "" || problems != "" {
-		t.Errorf("problems %s, counters (-want +got):\n%s", problems, diff)
+		t.Errorf("problems: %s, counters (-want +got):\n%s", problems, diff)
 	}
 	fromClaim := upcoming.Counter{ValueFrom: &upcoming.ValueFrom{CapacityKey: "dra.networking/bandwidth"}}
 	consumptions := map[string]map[string]upcoming.Counter{
@@ -72,7 +72,7 @@ func TestRequestDriven(t *testing.T) {
 	for _, d := range slices[1].Devices {
 		got[d.Name] = d.ConsumesCounters[0].Counters
 		if d.Capacity != nil {
-			t.Errorf("%s has its own capacity, which would reject claims for more: %v", d.Name, d.Capacity)
+			t.Errorf("%s has its own capacity, so claims that exceed it would be rejected: %v", d.Name, d.Capacity)
 		}
 	}
 	if diff := cmp.Diff(consumptions, got); diff != "" {
@@ -121,7 +121,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 		slices, problems := requestDriven(t, test.decision)
 		if diff := cmp.Diff(test.want, slices[0].SharedCounters[0].Counters["bandwidth"].RequestPolicy); diff != "" ||
 			problems != test.problem {
-			t.Errorf("%s: problems %q, request policy (-want +got):\n%s", name, problems, diff)
+			t.Errorf("%s: problems: %q, request policy (-want +got):\n%s", name, problems, diff)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestRequestDrivenWithoutSpeed(t *testing.T) {
 
 func TestRequestDrivenBadNode(t *testing.T) {
 	if _, err := upcoming.RequestDriven("Worker_1", policy.Decision{}, features()); err == nil {
-		t.Error("RequestDriven returned no error")
+		t.Error("RequestDriven accepted an invalid node name")
 	}
 }
 
@@ -209,7 +209,7 @@ func TestRequestsShareTheLink(t *testing.T) {
 			rounded := (request.Value() + 99) / 100 * 100
 			device := l.allocate("enp3s0f0v", request)
 			if fits := used+rounded <= speed && given < functions; fits != (device != "") {
-				t.Fatalf("a claim for %s, with %d of %d used, got %q", request, used, speed, device)
+				t.Fatalf("a claim for %s, with %d of %d used, got device %q", request, used, speed, device)
 			}
 			if device == "" {
 				refused++
@@ -222,7 +222,7 @@ func TestRequestsShareTheLink(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no claim was rejected")
+		t.Error("no claim was rejected, so the limit was not tested")
 	}
 	if l := newLedger(slices); l.allocate("passthrough", nil) == "" || l.allocate("enp3s0f0v", q(1)) != "" {
 		t.Error("a virtual and the physical function were allocated together, or neither was")

@@ -83,7 +83,7 @@ func TestFlattenUnknown(t *testing.T) {
 		`cannot flatten device d: its consumption of s: the slice has no mixin "x"`: {Mixins: &upcoming.Mixins{}, Devices: []upcoming.Device{{Name: "d", ConsumesCounters: []upcoming.Consumption{{CounterSet: "s", Includes: []string{"x"}}}}}},
 	} {
 		if _, err := upcoming.Flatten(slice); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
+			t.Errorf("error = %v, want %s", err, want)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestCompact(t *testing.T) {
 		want.Devices = append(want.Devices, compact(i))
 	}
 	if diff := cmp.Diff(want, upcoming.Compact(slice)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	alone := upcoming.Slice{Devices: []upcoming.Device{vf(0)}}
 	if diff := cmp.Diff(alone, upcoming.Compact(alone)); diff != "" {
@@ -159,7 +159,7 @@ func TestCompactIncludes(t *testing.T) {
 		most = max(most, len(d.Includes))
 	}
 	if most != 8 {
-		t.Errorf("the largest number of mixins that a device includes is %d", most)
+		t.Errorf("a device includes at most %d mixins, want 8", most)
 	}
 	checkFlat(t, slice)
 }
@@ -169,14 +169,14 @@ func checkFlat(t testing.TB, slice upcoming.Slice) {
 	t.Helper()
 	compact := upcoming.Compact(slice)
 	if errs := upcoming.Validate(compact); len(errs) > 0 {
-		t.Fatalf("%v", errs)
+		t.Fatalf("the compact slice is invalid: %v", errs)
 	}
 	flat, err := upcoming.Flatten(compact)
 	if diff := cmp.Diff(slice, flat); err != nil || diff != "" {
-		t.Fatalf("error %v; flattened (-want +got):\n%s", err, diff)
+		t.Fatalf("error = %v, flattened (-want +got):\n%s", err, diff)
 	}
 	if before, after := size(t, slice), size(t, compact); after > before {
-		t.Fatalf("the slices need %d bytes with mixins and %d without", after, before)
+		t.Fatalf("the slices need %d bytes with mixins but only %d without", after, before)
 	}
 	if diff := cmp.Diff(compact, upcoming.Compact(slice)); diff != "" {
 		t.Fatalf("the result is not deterministic (-first +second):\n%s", diff)
@@ -248,9 +248,9 @@ func TestSizeWithMixins(t *testing.T) {
 			before, after = before+size(t, slice), after+size(t, upcoming.Compact(slice))
 		}
 	}
-	t.Logf("%d bytes, %d with mixins", before, after)
+	t.Logf("%d bytes with mixins, %d without", before, after)
 	if after > before*2/5 {
-		t.Errorf("the slices need %d bytes with mixins and %d without", after, before)
+		t.Errorf("the slices need %d bytes with mixins and %d without, want at most two fifths", after, before)
 	}
 }
 
@@ -261,6 +261,6 @@ func TestMap(t *testing.T) {
 	)
 	if len(changed.Pools["a"]) != 2 || changed.Pools["a"][1].Devices[0].Name != "x" ||
 		node.Pools["a"][0].Devices != nil || len(changed.Problems) != 1 {
-		t.Errorf("%v of %v", changed, node)
+		t.Errorf("Map returned %v for %v", changed, node)
 	}
 }
