@@ -34,7 +34,7 @@ func BenchmarkRead(b *testing.B) {
 				for b.Loop() {
 					facts, err := discovery.Read(b.Context(), sources)
 					if err != nil || len(facts.Devices) != len(h.Netlink.Links) {
-						b.Fatalf("%d devices of %d: %v", len(facts.Devices), len(h.Netlink.Links), err)
+						b.Fatalf("got %d devices, want %d: %v", len(facts.Devices), len(h.Netlink.Links), err)
 					}
 				}
 			})
@@ -80,7 +80,7 @@ func TestFilesAreReadAsByPackageOS(t *testing.T) {
 		want, wantErr := fs.ReadFile(plain, name)
 		got, gotErr := fs.ReadFile(quick, name)
 		if !bytes.Equal(want, got) || (wantErr == nil) != (gotErr == nil) {
-			t.Errorf("%q: %d bytes, want %d; error %v, want %v", name, len(got), len(want), gotErr, wantErr)
+			t.Errorf("%q: got %d bytes, want %d; got error %v, want %v", name, len(got), len(want), gotErr, wantErr)
 		}
 	}
 	facts, err := discovery.Read(t.Context(), onSys(h.Sources(), quick))

@@ -32,7 +32,7 @@ func TestBusy(t *testing.T) {
 		uses, err := discovery.Busy(context.Background(), host.Sources(), "free", name)
 		got := uses[name]
 		if err != nil || got.Restorable || (want == "") != (got.Reason == "") || !strings.Contains(got.Reason, want) {
-			t.Errorf("%s: %+v, %v; want %q", name, got, err, want)
+			t.Errorf("%s: got %+v, %v; want reason %q", name, got, err, want)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		got := uses[test.link]
 		if err != nil || (test.want == "") != (got.Reason == "") || !strings.Contains(got.Reason, test.want) ||
 			got.Restorable != (test.want != "" && !test.lost) {
-			t.Errorf("%s: %+v, %v; want %q", name, got, err, test.want)
+			t.Errorf("%s: got %+v, %v; want reason %q", name, got, err, test.want)
 		}
 	}
 }
@@ -162,14 +162,14 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 		got := uses["ens0"]
 		if err != nil || !strings.Contains(got.Reason, "its function ens0v") ||
 			!strings.Contains(got.Reason, name) || got.Restorable {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v, %v; want its function as the reason", name, got, err)
 		}
 	}
 	host := discoverytest.Machine(1, 2)
 	host.DefaultRoute("ens0v0")
 	for _, d := range readFrom(t, host.Sources()).Devices {
 		if want := d.Name == "ens0" || d.Name == "ens0v0"; d.DefaultRoute != want {
-			t.Errorf("%s: defaultRoute is %v", d.Name, d.DefaultRoute)
+			t.Errorf("%s: wrong defaultRoute: %v", d.Name, d.DefaultRoute)
 		}
 	}
 }
@@ -181,9 +181,9 @@ func TestPhysicalFunctionOfScalableFunctionsInUse(t *testing.T) {
 	host.Enslave("enp3s0f0s1", "br0")
 	uses, err := discovery.Busy(t.Context(), host.Sources(), "p0", "p1")
 	if got := uses["p0"]; err != nil || !strings.Contains(got.Reason, "its function enp3s0f0s1: it is a port") {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("p0: got %+v, %v, want its function enp3s0f0s1 as the reason", got, err)
 	}
 	if got := uses["p1"]; got.Reason != "" {
-		t.Errorf("the other port is in use: %+v", got)
+		t.Errorf("p1 is in use, want it free: %+v", got)
 	}
 }

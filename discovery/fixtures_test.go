@@ -51,7 +51,7 @@ func TestRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("facts; write them with -update if they are right (-want +got):\n%s", diff)
+				t.Errorf("wrong facts; if they are right, run with -update (-want +got):\n%s", diff)
 			}
 			sources, err := open(t, dir).Sources()
 			if err != nil {
@@ -83,7 +83,7 @@ func TestComposedRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s; -update writes it (-want +got):\n%s", path, diff)
+				t.Errorf("%s is out of date; run with -update to write it (-want +got):\n%s", path, diff)
 			}
 		}
 	}
@@ -137,10 +137,10 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 	}
 	for i := range want.Devices {
 		if have := want.Devices[i].MAC; have != "" && have == got.Devices[i].MAC {
-			t.Errorf("%s still has its address %s", want.Devices[i].Name, have)
+			t.Errorf("the recording of %s still contains its address %s", want.Devices[i].Name, have)
 		}
 		if set := want.Devices[i].Settings; set != nil && set.MAC != "" && set.MAC == got.Devices[i].Settings.MAC {
-			t.Errorf("%s still has the address that was set, %s", want.Devices[i].Name, set.MAC)
+			t.Errorf("the recording of %s still contains the configured address %s", want.Devices[i].Name, set.MAC)
 		}
 	}
 	again, err := discovery.Record(t.Context(), sources)
@@ -203,7 +203,7 @@ func TestWithoutAddresses(t *testing.T) {
 	for name, content := range files(t, recording.WithoutAddresses()) {
 		for _, secret := range []string{"0242ac110002", "02:42:ac", "192.0.2.7", "c0:00:02:07"} {
 			if strings.Contains(content, secret) {
-				t.Errorf("%s has %s", name, secret)
+				t.Errorf("%s contains the secret %s", name, secret)
 			}
 		}
 	}
@@ -225,6 +225,6 @@ func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	pf := byName(t, readRecording(t, recording.WithoutAddresses()), "enp5s0f0np0")
 	if diff := cmp.Diff([]string{"rocex0200000000000009"}, pf.RDMADevices); diff != "" ||
 		pf.SwitchID != "0000000000000001" {
-		t.Errorf("switch %q, RDMA devices (-want +got):\n%s", pf.SwitchID, diff)
+		t.Errorf("switch ID = %q, RDMA devices (-want +got):\n%s", pf.SwitchID, diff)
 	}
 }

@@ -63,20 +63,20 @@ func checkSense(t *testing.T, facts discovery.Facts) {
 	t.Helper()
 	if !slices.IsSortedFunc(facts.Devices,
 		func(a, b discovery.Device) int { return strings.Compare(string(a.Name), string(b.Name)) }) {
-		t.Errorf("not sorted:\n%s", summary(facts))
+		t.Errorf("the devices are not sorted:\n%s", summary(facts))
 	}
 	for _, d := range append(slices.Clone(facts.Devices), facts.Orphans...) {
 		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 ||
 			d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
-			t.Errorf("impossible numbers: %+v", d)
+			t.Errorf("device with impossible numbers: %+v", d)
 		}
 		if isVF := d.Type == discovery.TypeVF; isVF != (d.PFAddress != "") || !isVF && d.VFIndex >= 0 {
-			t.Errorf("not quite a virtual function: %+v", d)
+			t.Errorf("device with inconsistent virtual function fields: %+v", d)
 		}
 	}
 	for _, d := range facts.Devices {
 		if d.Name == "" || d.Type == discovery.TypeVF && d.VFIndex < 0 {
-			t.Errorf("it has no name: %+v", d)
+			t.Errorf("device without a name, or virtual function without an index: %+v", d)
 		}
 	}
 	text, err := json.Marshal(facts)

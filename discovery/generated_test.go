@@ -101,7 +101,7 @@ func TestGeneratedMachines(t *testing.T) {
 			}
 			if len(h.Sys.Files) < 1000 { // fstest.MapFS scans all files for each missing file
 				if diff := cmp.Diff(facts, readFrom(t, onSys(h.Sources(), mapFS(h.Sys)))); diff != "" {
-					t.Errorf("with a different file system (-want +got):\n%s", diff)
+					t.Errorf("facts from another file system (-want +got):\n%s", diff)
 				}
 			}
 			roundTrip(t, h.Sources())
@@ -117,7 +117,7 @@ func byName(t *testing.T, facts discovery.Facts, name discovery.IfName) discover
 			return d
 		}
 	}
-	t.Fatalf("there is no %s in\n%s", name, summary(facts))
+	t.Fatalf("no device %s in\n%s", name, summary(facts))
 	return discovery.Device{}
 }
 
@@ -156,7 +156,7 @@ func TestManyFunctions(t *testing.T) {
 		for _, name := range []string{fmt.Sprintf("ens%d", i), fmt.Sprintf("ens%dv127", i)} {
 			d := byName(t, facts, discovery.IfName(name))
 			if d.NUMANode != i%2 || d.PCIeRoot != fmt.Sprintf("pci0000:%x0", i) && d.PCIeRoot != "pci0000:00" {
-				t.Errorf("%s is on node %d, root %s", name, d.NUMANode, d.PCIeRoot)
+				t.Errorf("%s has the wrong NUMA node %d or PCIe root %s", name, d.NUMANode, d.PCIeRoot)
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func TestRepresentors(t *testing.T) {
 	for name, want := range map[discovery.IfName]bool{"eth0": true, "eth1": true, "eth2": true, "enp5s0f0np0": false} {
 		d := byName(t, facts, name)
 		if d.Representor != want || d.PortName == "" || d.SwitchID != "c2a9030042ab1e0c" {
-			t.Errorf("%s: representor %v, port %q, switch %q", name, d.Representor, d.PortName, d.SwitchID)
+			t.Errorf("%s: representor = %v, port = %q, switch = %q", name, d.Representor, d.PortName, d.SwitchID)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestDriversAndRootsWithoutPCI(t *testing.T) {
 	}
 	vf := byName(t, read(t, discoverytest.Virtio()), "ens4v0")
 	if vf.Driver != "virtio_net" || vf.NUMANode != -1 || path.Base(string(vf.PFAddress)) != "0000:00:04.0" {
-		t.Errorf("virtual function of virtio: %+v", vf)
+		t.Errorf("wrong virtio virtual function: %+v", vf)
 	}
 }
 

@@ -66,17 +66,17 @@ func TestHardware(t *testing.T) {
 		t.Errorf("settings of a virtual function with an interface (-want +got):\n%s", diff)
 	}
 	if pf := byName(t, facts, "enp3s0f0"); pf.Settings != nil || pf.EswitchMode != "" {
-		t.Errorf("physical function: %+v", pf)
+		t.Errorf("physical function has settings or an eswitch mode: %+v", pf)
 	}
 	if pf := byName(t, read(t, discoverytest.Switchdev()),
 		"enp5s0f0np0"); pf.EswitchMode != discovery.EswitchSwitchdev {
-		t.Errorf("eswitch mode %q", pf.EswitchMode)
+		t.Errorf("eswitch mode = %q, want switchdev", pf.EswitchMode)
 	}
 	reference := read(t, discoverytest.ReferenceNode())
 	for name, want := range map[discovery.IfName]string{"enp3s0f1v3": discovery.RDMAShared,
 		"enp3s0f0": discovery.RDMAShared, "eno1": "", "br-data": ""} {
 		if got := byName(t, reference, name).RDMANetns; got != want {
-			t.Errorf("%s: RDMA devices are %q, want %q", name, got, want)
+			t.Errorf("%s: RDMA namespace mode = %q, want %q", name, got, want)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 				}
 			}
 			if vlan != test.vlan {
-				t.Errorf("VLAN %d, want %d", vlan, test.vlan)
+				t.Errorf("VLAN = %d, want %d", vlan, test.vlan)
 			}
 			problem := ""
 			if len(facts.Problems) > 0 {
@@ -136,10 +136,10 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 			if want := test.problem; want != "" {
 				want = "0000:03:00.0: cannot read the settings of the virtual functions (vlan, trust...): " + want
 				if problem != want {
-					t.Errorf("problem %q, want %q", problem, want)
+					t.Errorf("problem = %q, want %q", problem, want)
 				}
 			} else if problem != "" {
-				t.Errorf("problem %q", problem)
+				t.Errorf("unexpected problem: %q", problem)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestReadWithoutHardware(t *testing.T) {
 	sources := discoverytest.SRIOV().Sources()
 	sources.Hardware = nil
 	if facts := readFrom(t, sources); len(facts.Devices) != 4 || facts.Devices[2].Settings != nil {
-		t.Errorf("%s", summary(facts))
+		t.Errorf("want four devices without settings, got\n%s", summary(facts))
 	}
 	roundTrip(t, sources)
 }
@@ -185,7 +185,7 @@ func TestSettingsInAMessage(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := discovery.SettingsIn(append(message, 200, 0, 1, 0)); err == nil {
-		t.Error("an attribute that is cut off was understood")
+		t.Error("a truncated attribute was accepted")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	h.Remove("enp3s0f0")
 	for _, d := range read(t, h).Devices {
 		if d.PCIAddress == "0000:03:00.0" {
-			t.Errorf("%d devices before, and now the function without its interface is the device %q", before, d.Name)
+			t.Errorf("the function had index %d among the devices, and without its interface it is %q", before, d.Name)
 		}
 	}
 }

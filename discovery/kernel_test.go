@@ -31,7 +31,7 @@ func inNewNamespace(t *testing.T) (sysfs string) {
 	}
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
-		t.Skipf("cannot make namespaces here: %v", err)
+		t.Skipf("cannot create namespaces here: %v", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Skipf("cannot make mounts private: %v", err)
@@ -63,7 +63,7 @@ func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 func must(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		t.Skipf("the kernel cannot make this link: %v", err)
+		t.Skipf("the kernel cannot create this link: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	defer handle.Close()
 	must(t, handle.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "only-here"}}))
 	if _, err := discovery.Read(t.Context(), discovery.Sources{Sys: hostSys, Links: handle}); err == nil {
-		t.Error("links were read without their sysfs")
+		t.Error("links were read with the sysfs of another namespace")
 	}
 }
 
@@ -165,20 +165,20 @@ func TestKernelHardware(t *testing.T) {
 	// Newer kernels omit statistics that are not requested.
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" ||
 		len(got) != 4 {
-		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
+		t.Errorf("wrong links, %d in total (-want +got):\n%s", len(got), diff)
 	}
 	settings, err := kernel.VFs(left.Attrs().Index)
 	if err != nil || len(settings) > 0 {
-		t.Errorf("virtual functions of a veth: %v, %v", settings, err)
+		t.Errorf("virtual functions of a veth = %v, %v, want none", settings, err)
 	}
 	if _, err := kernel.VFs(4711); err == nil {
-		t.Error("a link that does not exist has virtual functions")
+		t.Error("VFs returned no error for a link that does not exist")
 	}
 	if mode := kernel.EswitchMode("0000:7f:00.0"); mode != "" {
-		t.Errorf("a function that does not exist has the eswitch mode %q", mode)
+		t.Errorf("eswitch mode of a function that does not exist = %q, want none", mode)
 	}
 	if mode := kernel.RDMANetns(); mode != "" && mode != discovery.RDMAShared && mode != discovery.RDMAExclusive {
-		t.Errorf("RDMA devices are %q", mode)
+		t.Errorf("unknown RDMA namespace mode %q", mode)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestKernelRDMA(t *testing.T) {
 // initial namespace, so this test requires a machine in shared mode.
 func TestKernelSoftRoCE(t *testing.T) {
 	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
-		t.Skip("needs the kernel module rdma_rxe")
+		t.Skip("needs the kernel module rdma_rxe to be loaded")
 	}
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // for this thread's namespaces
@@ -232,7 +232,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 	must(t, err)
 	defer sources.Close()
 	if mode := sources.Hardware.RDMANetns(); mode != discovery.RDMAShared {
-		t.Skipf("needs RDMA devices that are shared; they are %q", mode)
+		t.Skipf("needs RDMA devices in shared mode, but the mode is %q", mode)
 	}
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}))
 	for _, name := range []string{"v0", "v1"} {
@@ -254,7 +254,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 			select {
 			case <-changes:
 			case <-time.After(time.Minute):
-				t.Fatalf("no RDMA uevent reports that the device %s", what)
+				t.Fatalf("no RDMA uevent reported that the device %s", what)
 			}
 		}
 	}
@@ -301,7 +301,7 @@ func TestKernelBusy(t *testing.T) {
 		use := uses["up0"]
 		if err != nil || use.Restorable != (want != "") || (use.Reason == "") != (want == "") ||
 			!strings.Contains(use.Reason, want) {
-			t.Errorf("busy with %+v, %v; want %q", use, err, want)
+			t.Errorf("Busy returned %+v, %v; want reason %q", use, err, want)
 		}
 	}
 	busy("")
@@ -325,7 +325,7 @@ func TestKernelBusy(t *testing.T) {
 		t.Helper()
 		uses, err := discovery.Busy(t.Context(), sources, "up0", "absent")
 		if use := uses["up0"]; err != nil || use.Restorable || !strings.Contains(use.Reason, want) || len(uses) != 1 {
-			t.Errorf("busy with %+v, %v; want %q", uses, err, want)
+			t.Errorf("Busy returned %+v, %v; want reason %q", uses, err, want)
 		}
 	}
 	index := link.Attrs().Index

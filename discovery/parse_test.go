@@ -10,7 +10,7 @@ func TestParsePCIAddress(t *testing.T) {
 	} {
 		got, err := ParsePCIAddress(text)
 		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 			maps.DeleteFunc(want, func(_ discovery.IfName, text string) bool { return text == "" })
 			facts := read(t, h)
 			if diff := cmp.Diff(want, rdmaOf(facts)); diff != "" || len(facts.Problems) > 0 {
-				t.Errorf("problems %v; (-want +got):\n%s", facts.Problems, diff)
+				t.Errorf("problems: %v (-want +got):\n%s", facts.Problems, diff)
 			}
 			roundTrip(t, h.Sources())
 		})
@@ -144,7 +144,7 @@ func TestRDMAThatFails(t *testing.T) {
 				t.Errorf("devices with RDMA (-want +got):\n%s", diff)
 			}
 			if len(facts.Problems) != 1 || facts.Problems[0].String() != test.problem {
-				t.Errorf("problems %q, want %q", facts.Problems, test.problem)
+				t.Errorf("problems = %q, want %q", facts.Problems, test.problem)
 			}
 			roundTrip(t, h.Sources())
 		})
@@ -167,7 +167,7 @@ func TestRDMAQuestions(t *testing.T) {
 	hardware = &fakeHardware{}
 	sources.Hardware = hardware
 	if readFrom(t, sources); len(hardware.asked) > 0 {
-		t.Errorf("a machine without RDMA was queried for %q, which loads kernel modules", hardware.asked)
+		t.Errorf("want no queries on a machine without RDMA because these load kernel modules, got %q", hardware.asked)
 	}
 }
 
@@ -179,17 +179,17 @@ func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	sources := h.Sources()
 	sources.Hardware = hardware
 	if facts := readFrom(t, sources); len(facts.Problems) > 0 || byName(t, facts, "v0").RDMA {
-		t.Errorf("problems %v", facts.Problems)
+		t.Errorf("v0 has RDMA, or there are problems: %v", facts.Problems)
 	}
 	if lists := count(hardware.asked, "rdma devices"); lists != 3 { // the second reports the removal
 		t.Errorf("the devices were listed %d times, want 3", lists)
 	}
 	hardware.rdmaErr, hardware.asked = netlink.ErrDumpInterrupted, nil
 	if _, err := discovery.Read(t.Context(), sources); !errors.Is(err, netlink.ErrDumpInterrupted) {
-		t.Errorf("a list that is never complete: %v", err)
+		t.Errorf("error for a list that is never complete = %v, want ErrDumpInterrupted", err)
 	}
 	if lists := count(hardware.asked, "rdma devices"); lists < 2 {
-		t.Errorf("an interrupted list was tried %d times", lists)
+		t.Errorf("an interrupted list was read %d times, want at least 2", lists)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestLinkLayers(t *testing.T) {
 	for protocol, want := range map[string]string{"roce": "ethernet", "ib": "infiniband", "opa": "infiniband",
 		"iw": "ethernet", "usnic": "ethernet", "": "", "raw": ""} {
 		if layer := discovery.RDMALinkLayer(protocol); layer != want {
-			t.Errorf("the link layer of %q is %q, want %q", protocol, layer, want)
+			t.Errorf("link layer of %q = %q, want %q", protocol, layer, want)
 		}
 	}
 }

@@ -189,7 +189,7 @@ func TestReadPortsOfOneFunction(t *testing.T) {
 			}
 		}
 		if got := strings.Join(shared, " "); got != test.want {
-			t.Errorf("%s: shared by %q, want %q", name, got, test.want)
+			t.Errorf("%s: devices with a shared function = %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func TestReadRetriesInterruptedDumps(t *testing.T) {
 	dumps := &interrupted{sources.Links, 2}
 	sources.Links = dumps
 	if facts := readFrom(t, sources); len(facts.Devices) != 4 {
-		t.Errorf("%d devices, want 4", len(facts.Devices))
+		t.Errorf("got %d devices, want 4", len(facts.Devices))
 	}
 	dumps.left = 1000
 	facts, err := discovery.Read(t.Context(), sources)
@@ -257,7 +257,7 @@ func TestReadNeedsTheSysfsOfTheSameNamespace(t *testing.T) {
 	delete(h.Sys.Links, "class/net/br-data")
 	_, err := discovery.Read(t.Context(), h.Sources())
 	if err == nil || !strings.Contains(err.Error(), "another network namespace") {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want one about another network namespace", err)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestWith(t *testing.T) {
 	before := read(t, h)
 	inPod := before.Devices[2]
 	if inPod.Name != "enp3s0f0v0" {
-		t.Fatalf("unexpected device %s", inPod.Name)
+		t.Fatalf("device 2 is %s, want enp3s0f0v0", inPod.Name)
 	}
 	h.Remove("eth7") // into a pod
 	facts := read(t, h)
@@ -311,10 +311,10 @@ func TestNamesAreUnique(t *testing.T) {
 	h.Virtual(discovery.RecordedLink{Name: "enp3s0f0v0", Kind: "dummy"})
 	facts := read(t, h)
 	if len(facts.Devices) != 4 || facts.Devices[2].Type != discovery.TypeVF {
-		t.Errorf("devices:\n%s", summary(facts))
+		t.Errorf("want 4 devices with a virtual function at index 2, got\n%s", summary(facts))
 	}
 	if len(facts.Problems) != 1 || !strings.Contains(facts.Problems[0].String(), "rename the interface") {
-		t.Errorf("problems = %v", facts.Problems)
+		t.Errorf("problems = %v, want one that recommends renaming the interface", facts.Problems)
 	}
 }
 
@@ -341,6 +341,6 @@ func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 		t.Errorf("wrong devices (-want +got):\n%s", diff)
 	}
 	if len(union.Problems) != 1 {
-		t.Errorf("problems are %v", union.Problems)
+		t.Errorf("problems = %v, want one", union.Problems)
 	}
 }

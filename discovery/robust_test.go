@@ -101,7 +101,7 @@ problem eth7: cannot use speed: it contains "0x10\x1b[31m", which is not a numbe
 `)
 	pf := facts.Devices[1]
 	if pf.LinkSpeed != 0 || pf.NUMANode != -1 || pf.NumVFs != 8 || pf.Vendor != "" {
-		t.Errorf("physical function is %+v", pf)
+		t.Errorf("wrong physical function: %+v", pf)
 	}
 }
 
@@ -142,7 +142,7 @@ problem 0000:03:00.2: cannot find the index of the virtual function, which canno
 `
 	check(t, facts, want)
 	if orphan := facts.Orphans[0]; orphan.Interface != "eth7" || orphan.VFIndex != discovery.None {
-		t.Errorf("orphan: %+v", orphan)
+		t.Errorf("wrong orphan: %+v", orphan)
 	}
 	check(t, facts.With(byName(t, facts, "enp3s0f0")), want)
 	roundTrip(t, h.Sources())
@@ -162,7 +162,7 @@ func TestImpossibleDumps(t *testing.T) {
 	}
 	facts := read(t, h)
 	if len(facts.Devices) != 4 || len(facts.Problems) != 5 {
-		t.Errorf("%s", summary(facts))
+		t.Errorf("want 4 devices and 5 problems, got\n%s", summary(facts))
 	}
 }
 
@@ -195,7 +195,7 @@ func TestWrongRecordings(t *testing.T) {
 	} {
 		recording := discovery.Recording{Netlink: discovery.RecordedNetlink{Links: []discovery.RecordedLink{link}}}
 		if _, err := recording.Sources(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %s", err, want)
+			t.Errorf("error = %v, want %s", err, want)
 		}
 	}
 }

@@ -26,15 +26,15 @@ func TestScalableFunctions(t *testing.T) {
 		t.Errorf("scalable function (-want +got):\n%s", diff)
 	}
 	if len(facts.Problems) > 0 || len(facts.Orphans) > 0 {
-		t.Errorf("problems %v, orphans %v", facts.Problems, facts.Orphans)
+		t.Errorf("got problems %v and orphans %v, want none", facts.Problems, facts.Orphans)
 	}
 	if representor := byName(t, facts, "en3f0pf0sf1"); representor.Type != discovery.TypeNIC || !representor.Immovable {
-		t.Errorf("the representor is a %s, and it can be moved: %t", representor.Type, !representor.Immovable)
+		t.Errorf("representor has type %s and can be moved: %t", representor.Type, !representor.Immovable)
 	}
 
 	h.DefaultRoute("enp3s0f0s0")
 	if pf := byName(t, read(t, h), "p0"); !pf.DefaultRoute {
-		t.Error("p0 is not protected although its scalable function carries the default route")
+		t.Error("p0 is not marked as the default route although its scalable function carries that route")
 	}
 	pf := byName(t, read(t, h), "p0")
 	h.Remove("p0")
@@ -46,7 +46,7 @@ func TestScalableFunctions(t *testing.T) {
 	for name, away := range map[string]discovery.Facts{"in use": read(t, h).With(pf),
 		"remembered": read(t, h).Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "p0"})} {
 		if sf := byName(t, away, "enp3s0f0s1"); sf.PFName != "p0" {
-			t.Errorf("%s: the physical function is called %q, want p0", name, sf.PFName)
+			t.Errorf("%s: name of the physical function = %q, want p0", name, sf.PFName)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestScalableFunctionKeepsItsName(t *testing.T) {
 	facts := read(t, discoverytest.ScalableFunctions())
 	named := facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "old0"})
 	if sf := byName(t, named, "enp3s0f0s0"); sf.PFName != "old0" {
-		t.Errorf("the physical function is called %s, want old0", sf.PFName)
+		t.Errorf("name of the physical function = %s, want old0", sf.PFName)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestPhysicalFunctionWithoutInterface(t *testing.T) {
 	facts := read(t, h)
 	pf := byName(t, facts, "pci-0000-03-00-0")
 	if pf.Type != discovery.TypePF || pf.Interface != "" || pf.Driver != "vfio-pci" {
-		t.Errorf("got %+v", pf)
+		t.Errorf("got %+v, want a physical function bound to vfio-pci", pf)
 	}
 	if len(facts.Orphans) != 2 {
-		t.Errorf("its virtual functions, which cannot be configured, are devices: orphans are %v", facts.Orphans)
+		t.Errorf("virtual functions that cannot be configured must be orphans; orphans = %v", facts.Orphans)
 	}
 	byName(t, facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "enp3s0f0"}), "enp3s0f0")
 }

@@ -53,10 +53,10 @@ func TestWatchMakesOneTriggerOfABurst(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		if got := waited(triggers); got != 50*time.Millisecond {
-			t.Errorf("trigger after %s, want 50ms after the burst", got)
+			t.Errorf("triggered after %s, want 50ms after the burst", got)
 		}
 		if got := waited(triggers); got != -1 {
-			t.Errorf("a second trigger after %s", got)
+			t.Errorf("unexpected second trigger after %s", got)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestWatchBoundsABurst(t *testing.T) {
 			}
 		}()
 		if got := waited(triggers); got != 1050*time.Millisecond {
-			t.Errorf("trigger after %s, want 1s after the first change", got)
+			t.Errorf("triggered after %s, want 1s after the first change", got)
 		}
 	})
 }
@@ -95,10 +95,10 @@ func TestWatchRenewsABrokenSubscription(t *testing.T) {
 		events.broken <- errors.New("overrun")
 		// 100 ms + 200 ms + 400 ms until the subscription is renewed, then 100 ms quiet.
 		if got := waited(triggers); got != 800*time.Millisecond {
-			t.Errorf("trigger after %s, want 800ms", got)
+			t.Errorf("triggered after %s, want 800ms", got)
 		}
 		if events.subscriptions != 2 {
-			t.Errorf("%d subscriptions, want 2", events.subscriptions)
+			t.Errorf("got %d subscriptions, want 2", events.subscriptions)
 		}
 	})
 }
@@ -111,19 +111,19 @@ func TestWatchTriggersEveryPeriod(t *testing.T) {
 		}
 		for range 3 {
 			if got := waited(triggers); got != 30*time.Second {
-				t.Errorf("trigger after %s, want 30s", got)
+				t.Errorf("triggered after %s, want 30s", got)
 			}
 		}
 		time.Sleep(10 * time.Minute) // no goroutine reads
 		if len(triggers) != 1 {
-			t.Errorf("%d triggers wait, want 1", len(triggers))
+			t.Errorf("%d triggers are pending, want 1", len(triggers))
 		}
 	})
 }
 
 func TestWatchFailsWhenItCannotSubscribe(t *testing.T) {
 	if _, err := discovery.Watch(t.Context(), &fakeEvents{refuse: 1}, time.Hour); err == nil {
-		t.Error("no error")
+		t.Error("Watch returned no error although it could not subscribe")
 	}
 }
 
@@ -170,7 +170,7 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 	cause := errors.New("told to stop")
 	cancel(cause)
 	if err := discovery.Settled(ctx, nil, time.Hour, time.Hour); !errors.Is(err, cause) {
-		t.Errorf("error %v", err)
+		t.Errorf("error = %v, want the cause of the cancellation", err)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestUevents(t *testing.T) {
 		changes := 0
 		err := discovery.ReadUevents(&messages{message}, func() { changes++ })
 		if changes != want || err == nil || !strings.Contains(err.Error(), "no buffer space") {
-			t.Errorf("%.60q: %d changes, want %d; error %v", message, changes, want, err)
+			t.Errorf("%.60q: got %d changes, want %d; error %v", message, changes, want, err)
 		}
 	}
 }

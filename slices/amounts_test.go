@@ -75,7 +75,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 		tier := max(amount, 10_000)
 		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
 		if got := len(devices) == 1; got != (tier <= left) {
-			t.Fatalf("order %d: claim %d, for %d, got %v when %d was left", order, i+1, amount, devices, left)
+			t.Fatalf("order %d: claim %d, for %d, got devices %v with %d left", order, i+1, amount, devices, left)
 		}
 		if len(devices) == 0 {
 			continue

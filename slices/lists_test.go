@@ -89,7 +89,7 @@ func TestManyPluginsInAList(t *testing.T) {
 	result := buildWith(t, lists, nics(), spec) // also validates the result
 	if e := result.Entries[0].Spec; len(e.Attributes) != 32 ||
 		len(e.Attributes[policy.SupportedCNIs].StringValues) != 16 {
-		t.Errorf("%d attributes, plugins %v", len(e.Attributes), e.Attributes[policy.SupportedCNIs])
+		t.Errorf("got %d attributes, want 32; plugins: %v", len(e.Attributes), e.Attributes[policy.SupportedCNIs])
 	}
 }
 

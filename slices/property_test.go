@@ -464,7 +464,7 @@ func TestCountersCanRefuse(t *testing.T) {
 				for _, set := range slice.SharedCounters {
 					for name, counter := range set.Counters {
 						if all := wanted[set.Name+" "+name]; all == nil || all.Cmp(counter.Value) <= 0 {
-							t.Fatalf("all entries together take only %v of %v of counter %s of %s; the machine is\n%s",
+							t.Fatalf("all entries together use only %v of %v of counter %s of %s; the machine is\n%s",
 								all, &counter.Value, name, set.Name, m)
 						}
 					}

@@ -24,7 +24,7 @@ func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	examples := discoverytest.Examples()
 	files, err := filepath.Glob(golden + "/*.yaml")
 	if err != nil || len(files) != len(examples) {
-		t.Fatalf("%d golden files, %d examples: %v", len(files), len(examples), err)
+		t.Fatalf("got %d golden files for %d examples: %v", len(files), len(examples), err)
 	}
 	for name, h := range examples {
 		t.Run(name, func(t *testing.T) {
@@ -114,6 +114,6 @@ func TestWriteRefusesToOverwrite(t *testing.T) {
 	}
 	if err := discoverytest.Virtio().Write(dir); err == nil ||
 		!strings.Contains(err.Error(), "choose another directory") {
-		t.Errorf("error %v", err)
+		t.Errorf("error for a directory in use = %v, want one that recommends another directory", err)
 	}
 }

@@ -7,7 +7,7 @@ func TestIsPair(t *testing.T) {
 	for kind, want := range map[string]bool{"veth": true, "netkit": true, "vxcan": true, "vlan": false,
 		"macvlan": false, "device": false, "": false} {
 		if got := IsPair(kind); got != want {
-			t.Errorf("%q is created in pairs: %t", kind, got)
+			t.Errorf("IsPair(%q) = %t", kind, got)
 		}
 	}
 }

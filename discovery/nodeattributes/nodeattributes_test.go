@@ -44,13 +44,13 @@ func TestLastValidContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the files are %s, want %s", text, want)
+			t.Errorf("files = %s, want %s", text, want)
 		}
 		if (problem == "") != (len(problems) == 0) || problem != "" && !strings.Contains(problems[0].Message, problem) {
-			t.Errorf("the problems are %v, want %q", problems, problem)
+			t.Errorf("problems = %v, want %q", problems, problem)
 		}
 		if diff := cmp.Diff(files, d.Files()); diff != "" {
-			t.Errorf("Files returns something else:\n%s", diff)
+			t.Errorf("Files differs from the result of Read:\n%s", diff)
 		}
 	}
 	expect("null", "") // the directory does not exist
@@ -74,7 +74,7 @@ func TestLastValidContent(t *testing.T) {
 	}
 	expect(`"name":"15.json"`, fmt.Sprintf("16.json: it is one of %d files, and the limit is %d", maxFiles+2, maxFiles))
 	if files := d.Files(); len(files) != maxFiles {
-		t.Errorf("%d files are used", len(files))
+		t.Errorf("%d files are used, want the maximum number", len(files))
 	}
 	if err := os.RemoveAll(d.Path); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestRejectedContent(t *testing.T) {
 			write(t, d.Path, "a.json", test.content)
 			files, problems := d.Read()
 			if len(files) > 0 || len(problems) != 1 || !strings.Contains(problems[0].Message, test.want) {
-				t.Errorf("files %v, problems %v, want %q", files, problems, test.want)
+				t.Errorf("got files %v and problems %v, want no files and problem %q", files, problems, test.want)
 			}
 		})
 	}
@@ -136,13 +136,13 @@ func TestIgnoredFiles(t *testing.T) {
 		write(t, d.Path, name, "x")
 	}
 	if files, problems := d.Read(); files != nil || problems != nil {
-		t.Errorf("files %v, problems %v", files, problems)
+		t.Errorf("got files %v and problems %v, want none", files, problems)
 	}
 	if err := os.Mkdir(filepath.Join(d.Path, "b.json"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, problems := d.Read(); len(problems) != 1 || !strings.Contains(problems[0].Message, "not a regular file") {
-		t.Errorf("problems %v", problems)
+		t.Errorf("problems = %v, want one about a file that is not regular", problems)
 	}
 }
 
@@ -199,17 +199,17 @@ sf: cloud.example/block="b7" cloud.example/network=4611686018427387905 x.example
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	if text := printed(got.Orphans); text != `: cloud.example/block="b7" x.example/rail=4` {
-		t.Errorf("orphans: %s", text)
+		t.Errorf("wrong orphans: %s", text)
 	}
 	if len(got.Problems) != 1 || got.Problems[0].String() != "pfv1: cannot use another value of attribute "+
 		"x.example/rail from attribute file 30-more.json: it has a value from 20-rails.json; remove one of them" {
-		t.Errorf("problems: %v", got.Problems)
+		t.Errorf("wrong problems: %v", got.Problems)
 	}
 	if text := printed(facts.Devices[:2]); text != "br0:\npf:" {
-		t.Errorf("the argument was changed: %s", text)
+		t.Errorf("Apply changed its argument: %s", text)
 	}
 	if without := Apply(facts, nil); without.Devices[1].Attributes != nil {
-		t.Errorf("without files: %v", without.Devices[1].Attributes)
+		t.Errorf("attributes without files = %v, want none", without.Devices[1].Attributes)
 	}
 	var copied []discovery.Device // as in claim records
 	text, err := json.Marshal(got.Devices)
@@ -217,6 +217,6 @@ sf: cloud.example/block="b7" cloud.example/network=4611686018427387905 x.example
 		err = json.Unmarshal(text, &copied)
 	}
 	if diff := cmp.Diff(got.Devices, copied); err != nil || diff != "" {
-		t.Errorf("as JSON: %v\n%s", err, diff)
+		t.Errorf("attributes do not survive JSON (error %v):\n%s", err, diff)
 	}
 }

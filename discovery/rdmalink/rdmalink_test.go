@@ -31,7 +31,7 @@ func TestParseDevice(t *testing.T) {
 	if want := (Device{Index: 7, Name: "mlx5_0", Ports: 2, Protocol: "roce"}); err != nil ||
 		device.Index != want.Index ||
 		device.Name != want.Name || device.Ports != want.Ports || device.Protocol != want.Protocol {
-		t.Errorf("the device is %+v, %v, want %+v", device, err, want)
+		t.Errorf("device = %+v, %v, want %+v", device, err, want)
 	}
 	for name, data := range map[string][]byte{
 		"no index":     message(nl.NewRtAttr(2, nl.ZeroTerminated("mlx5_0"))),
@@ -40,7 +40,7 @@ func TestParseDevice(t *testing.T) {
 		"wrong length": {255, 255, 1, 0, 0, 0, 0, 0},
 	} {
 		if device, err := parseDevice(data); err == nil {
-			t.Errorf("%s: the device is %+v", name, device)
+			t.Errorf("%s: parsed as %+v, want an error", name, device)
 		}
 	}
 	for end := range whole { // no message from the kernel may cause a panic
@@ -55,11 +55,11 @@ func TestParseDevices(t *testing.T) {
 	}
 	devices, err := parseDevices([][]byte{device(4, "rxe1"), device(2, "rxe0"), device(4, "rxe1")})
 	if err != nil || len(devices) != 2 || devices[0].Name != "rxe0" || devices[1].Index != 4 {
-		t.Errorf("the devices are %+v, %v; want each once, sorted by name", devices, err)
+		t.Errorf("devices = %+v, %v; want each once, sorted by name", devices, err)
 	}
 	if devices, err := parseDevices([][]byte{device(1, "rxe0"),
 		message(nl.NewRtAttr(2, nl.ZeroTerminated("x")))}); err == nil {
-		t.Errorf("the devices are %+v", devices)
+		t.Errorf("an invalid message was parsed as %+v, want an error", devices)
 	}
 }
 
@@ -71,10 +71,10 @@ func TestParsePorts(t *testing.T) {
 	elsewhere := message(nl.NewRtAttr(1, nl.Uint32Attr(0)), nl.NewRtAttr(3, nl.Uint32Attr(3)))
 	links, err := parsePorts([][]byte{port(9), port(4), port(9), elsewhere, port(0)})
 	if err != nil || !slices.Equal(links, []int{4, 9}) {
-		t.Errorf("the links are %v, %v", links, err)
+		t.Errorf("links = %v, %v, want 4 and 9", links, err)
 	}
 	if links, err := parsePorts(nil); err == nil {
-		t.Errorf("a device has the links %v although none of its ports was read", links)
+		t.Errorf("got links %v although no port was read", links)
 	}
 }
 
@@ -87,10 +87,10 @@ func FuzzMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		devices, err := parseDevices([][]byte{data})
 		if err == nil && (len(devices) != 1 || strings.Contains(devices[0].Name, "\x00")) {
-			t.Errorf("devices %+v", devices)
+			t.Errorf("one message was parsed as devices %+v", devices)
 		}
 		if links, err := parsePorts([][]byte{data}); err == nil && len(links) > 1 {
-			t.Errorf("one port has the links %v", links)
+			t.Errorf("one port has several links: %v", links)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestDeviceThatDoesNotAnswer(t *testing.T) {
 	for answered, messages := range [][][]byte{{}, {port}, {port, port}} {
 		device := Device{Index: 0, Name: "mlx4_0", Ports: 2}
 		if err := device.addPorts(messages); err != nil || device.LinksUnknown != (answered < 2) {
-			t.Errorf("with %d ports it is %+v, %v", answered, device, err)
+			t.Errorf("with %d ports read, device = %+v, %v", answered, device, err)
 		}
 	}
 }

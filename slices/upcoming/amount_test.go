@@ -136,7 +136,7 @@ func TestAmountAsTheAllocator(t *testing.T) {
 		want := allocated(t, counter, request)
 		got, ok := counter.Amount(request)
 		if ok != (want != nil) || ok && got.Cmp(*want) != 0 {
-			t.Fatalf("counter %+v, request %v: %s, %t; the allocator returned %v", counter, request, &got, ok, want)
+			t.Fatalf("counter %+v, request %v: got %s, %t; allocator returned %v", counter, request, &got, ok, want)
 		}
 		if ok {
 			given++

@@ -130,7 +130,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 func TestRequestDrivenWithoutSpeed(t *testing.T) {
 	slices, problems := requestDriven(t, node(0, 2, nil, nil))
 	if _, counted := slices[0].SharedCounters[0].Counters["bandwidth"]; counted || problems != "" {
-		t.Errorf("counters %v, problems %s", slices[0].SharedCounters, problems)
+		t.Errorf("counters = %v, problems = %s, want none", slices[0].SharedCounters, problems)
 	}
 }
 
