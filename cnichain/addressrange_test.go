@@ -86,7 +86,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 				total -= count
 			}
 			if total != 0 {
-				t.Errorf("taken addresses are %v", taken)
+				t.Errorf("numbers of taken addresses do not match the pods: %v", taken)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestKeysOfAddressesInOtherCase(t *testing.T) {
 		`config: {ipam: {type: host-local, Subnet: 10.0.0.0/24}}}]`)
 	if problems := ValidateStored(written, DefaultSchemas()); len(problems) != 1 ||
 		problems[0].Field != "spec.steps[0].config.ipam.Subnet" {
-		t.Errorf("problems are %v", problems)
+		t.Errorf("problems = %v, want one for Subnet", problems)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 		`"\x1b[2J" is not`:                    {"right": {{InterfaceName: "\x1b[2J"}}},
 	} {
 		if _, problem := compileFor(t, wanted, 1); !strings.Contains(problem, want) {
-			t.Errorf("problem is %q, want %q", problem, want)
+			t.Errorf("problem = %q, want %q", problem, want)
 		}
 	}
 }
@@ -119,11 +119,11 @@ func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 		_, problems := Compile(topology(t, steps), binding)
 		if want == "" && len(problems) > 0 ||
 			want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Error(), want)) {
-			t.Errorf("problems are %v, want %q", problems, want)
+			t.Errorf("problems = %v, want %q", problems, want)
 		}
 		binding.WithoutClaim = true
 		if _, problems := Compile(topology(t, steps), binding); len(problems) > 0 {
-			t.Errorf("problems without a claim: %v", problems)
+			t.Errorf("unexpected problems without a claim: %v", problems)
 		}
 	}
 }
@@ -133,13 +133,13 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 		"all", "default"} {
 		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}},
 			1); !strings.Contains(problem, "is not a valid interface name") {
-			t.Errorf("%s: problem is %q", name, problem)
+			t.Errorf("%s: problem = %q, want an invalid interface name", name, problem)
 		}
 	}
 	for _, name := range []string{"net1", "data-0.100", "A_b", "9p"} {
 		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}},
 			1); problem != "" {
-			t.Errorf("%s: problem is %q", name, problem)
+			t.Errorf("%s: unexpected problem: %q", name, problem)
 		}
 	}
 }
@@ -158,6 +158,6 @@ func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	}
 	macs := []string{plan.Steps[0].MAC, plan.Steps[1].MAC}
 	if !slices.Equal(macs, []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}) {
-		t.Errorf("addresses are %v", macs)
+		t.Errorf("MAC addresses = %v, want those of the claim, in order", macs)
 	}
 }

@@ -95,7 +95,7 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := Validate(topology(t, test.steps), DefaultSchemas()).ToAggregate()
 			if text == nil || !contains(text.Error(), test.want...) {
-				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
+				t.Errorf("got problems\n%v\nwant all of %q", text, test.want)
 			}
 		})
 	}
@@ -111,15 +111,15 @@ func TestCompile(t *testing.T) {
 		t.Fatal(problems)
 	}
 	if len(plan.Steps) != 4 {
-		t.Fatalf("%d steps, want two for each of two instances", len(plan.Steps))
+		t.Fatalf("got %d steps, want two for each of two instances", len(plan.Steps))
 	}
 	second := plan.Steps[2:]
 	if second[0].Instance != 1 || second[0].DeviceParameter != "device" || second[0].DeviceValue != "up1" ||
 		!second[0].Makes || second[0].Network != "t.link" {
-		t.Errorf("root step of the second instance is %+v", second[0])
+		t.Errorf("wrong root step of the second instance: %+v", second[0])
 	}
 	if second[1].DependsOn[0] != 2 || second[1].Makes || !second[1].PrevResult || second[1].CNIVersion != "1.1.0" {
-		t.Errorf("derived step of the second instance is %+v", second[1])
+		t.Errorf("wrong derived step of the second instance: %+v", second[1])
 	}
 }
 
@@ -132,7 +132,7 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 		t.Fatal(problems)
 	}
 	if step := plan.Steps[0]; step.DeviceParameter != "pciBusID" || step.DeviceValue != "0000:03:00.1" {
-		t.Errorf("device parameter is %s=%s", step.DeviceParameter, step.DeviceValue)
+		t.Errorf("device parameter is %s=%s, want pciBusID=0000:03:00.1", step.DeviceParameter, step.DeviceValue)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 // name.
 func TestCompileNamesPortsOfOneFunction(t *testing.T) {
 	if got := DefaultSchemas().ByPCIAddress(); !slices.Equal(got, []string{"ovn-k8s-cni-overlay", "sriov"}) {
-		t.Errorf("these plugins accept no name: %v", got)
+		t.Errorf("plugins that accept only PCI addresses = %v, want ovn-k8s-cni-overlay and sriov", got)
 	}
 	device := deviceNamed("eth0")
 	device.PCIAddress, device.SharedFunction = "0000:05:00.0", true
@@ -155,13 +155,13 @@ func TestCompileNamesPortsOfOneFunction(t *testing.T) {
 		}
 		step := plan.Steps[0]
 		if got := step.DeviceParameter + "=" + step.DeviceValue; got != want || step.RuntimeDeviceID != "" {
-			t.Errorf("%s gets %s and the device ID %q, want %s", plugin, got, step.RuntimeDeviceID, want)
+			t.Errorf("%s got %s and device ID %q, want %s and no device ID", plugin, got, step.RuntimeDeviceID, want)
 		}
 	}
 	_, problems := Compile(topology(t, `[{name: a, type: host-device, driver: vfio-pci, selector: {cel: "true"}}]`),
 		Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device"), Devices: roots})
 	if !strings.Contains(fmt.Sprint(problems), "cannot be bound to a driver") {
-		t.Errorf("with a driver that takes both interfaces: %v", problems)
+		t.Errorf("want a problem for a driver that binds both interfaces, got %v", problems)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestCompileProblems(t *testing.T) {
 					Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, DirsHelp: "look elsewhere",
 					KernelLacks: map[string]string{"tuning": "no vlan", "vlan": "no vlan"}, Devices: test.devices})
 			if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.want...) {
-				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
+				t.Errorf("got problems\n%v\nwant all of %q", text, test.want)
 			}
 		})
 	}
@@ -226,10 +226,10 @@ func TestCompileIdentifiesScalableFunctions(t *testing.T) {
 		planned := PlanStep{Type: plugin}
 		(&compiler{binding: Binding{Schemas: DefaultSchemas()}}).giveDevice(&planned, &device)
 		if got := planned.DeviceParameter + "=" + planned.DeviceValue; got != want {
-			t.Errorf("%s gets %s, want %s", plugin, got, want)
+			t.Errorf("%s got %s, want %s", plugin, got, want)
 		}
 		if plugin == "new-plugin" && planned.RuntimeDeviceID != "mlx5_core.sf.2" {
-			t.Errorf("%s gets the device ID %q", plugin, planned.RuntimeDeviceID)
+			t.Errorf("%s got device ID %q, want mlx5_core.sf.2", plugin, planned.RuntimeDeviceID)
 		}
 	}
 }
@@ -243,12 +243,12 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 		Binding{Schemas: DefaultSchemas(), Plugins: plugins("new-plugin"),
 			Devices: []RootDevice{{Step: "a", Device: device}}})
 	if len(problems) > 0 || plan.Steps[0].RuntimeDeviceID != "0000:01:00.0" {
-		t.Fatalf("plan %+v, problems %v", plan, problems)
+		t.Fatalf("plan = %+v, problems = %v, want device ID 0000:01:00.0", plan, problems)
 	}
 	const want = `{"mtu":1500,"note":"{{ pod.name }}","runtimeConfig":{"deviceID":"0000:01:00.0",` +
 		`"portMappings":[9007199254740993]}}`
 	if preview, err := Preview(&plan.Steps[0]); err != nil || string(preview) != want {
-		t.Errorf("preview is %s, %v\nwant       %s", preview, err, want)
+		t.Errorf("preview = %s, %v\nwant      %s", preview, err, want)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestPlansThatClash(t *testing.T) {
 	}
 	macvlan, ipvlan, elsewhere := plan("macvlan", "eth1"), plan("ipvlan", "eth1"), plan("ipvlan", "eth2")
 	if !macvlan.Clashes(ipvlan) || !ipvlan.Clashes(macvlan) {
-		t.Error("macvlan and ipvlan may share a device")
+		t.Error("macvlan and ipvlan do not conflict on the same device")
 	}
 	if macvlan.Clashes(macvlan) || macvlan.Clashes(elsewhere) {
 		t.Error("macvlan conflicts with itself, or with a plugin on another device")
@@ -287,10 +287,10 @@ func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 				"whereabouts": {Path: "/w", Versions: ipam}},
 		})
 		if want != "" && (len(problems) > 0 || plan.Steps[0].CNIVersion != want) {
-			t.Errorf("plan %+v, problems %v, want version %s", plan, problems, want)
+			t.Errorf("plan = %+v, problems = %v, want version %s", plan, problems, want)
 		}
 		if want == "" && (len(problems) == 0 || !contains(problems.ToAggregate().Error(), "whereabouts", "0.2.0")) {
-			t.Errorf("problems are %v", problems)
+			t.Errorf("problems = %v, want one for whereabouts 0.2.0", problems)
 		}
 	}
 }
@@ -316,12 +316,12 @@ func TestTemplates(t *testing.T) {
 	} {
 		got, err := template.New().RenderJSON([]byte(input), resolve)
 		if want = unescape(want); err != nil || unescape(string(got)) != want {
-			t.Errorf("%s renders to %s, %v; want %s", input, got, err, want)
+			t.Errorf("%s rendered to %s, %v; want %s", input, got, err, want)
 		}
 	}
 	for _, broken := range []string{"{{ nothing }}", "{{ a b }}", "{{}}", "{{ a.x[1000] }}"} {
 		if _, err := template.New().RenderString(broken, "ifName", resolve); err == nil {
-			t.Errorf("%s was accepted", broken)
+			t.Errorf("%s was accepted, want an error", broken)
 		}
 	}
 }
@@ -364,7 +364,7 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 func TestRawExtensionIsOptional(t *testing.T) {
 	step := v1alpha1.Step{Config: &runtime.RawExtension{}}
 	if rawConfig(&step) != nil || IPAMType(nil) != "" || step.WantedInterfaceName() != "" {
-		t.Error("an empty configuration is not empty")
+		t.Error("an empty configuration was not treated as empty")
 	}
 }
 
@@ -399,12 +399,12 @@ func TestCompileDrivers(t *testing.T) {
 			if test.wrong != "" {
 				if text := problems.ToAggregate(); text == nil ||
 					!contains(text.Error(), test.wrong, "spec.steps[0].driver") {
-					t.Errorf("problems are %v, want %q", text, test.wrong)
+					t.Errorf("problems = %v, want %q", text, test.wrong)
 				}
 				return
 			}
 			if len(problems) > 0 || plan.Steps[0].Device.BindTo != test.bindTo {
-				t.Errorf("bound to %q, want %q: %v", plan.Steps[0].Device.BindTo, test.bindTo, problems)
+				t.Errorf("BindTo = %q, want %q: %v", plan.Steps[0].Device.BindTo, test.bindTo, problems)
 			}
 		})
 	}
@@ -426,19 +426,19 @@ func TestCompileForOthers(t *testing.T) {
 	}
 	if len(plan.Steps) > 0 || len(plan.External) != 2 || plan.External[0].Device.PCIAddress != "0000:03:00.1" ||
 		plan.External[1].Type != "macvlan" || len(plan.DeviceSteps()) != 2 {
-		t.Errorf("the plan is %+v", plan)
+		t.Errorf("wrong plan: %+v", plan)
 	}
 	if types := Types(external); len(types) > 0 {
-		t.Errorf("plugins that are run: %v", types)
+		t.Errorf("plugins to run = %v, want none", types)
 	}
 	devices[1].Parameters = []v1alpha1.ClaimParameters{{MAC: "02:00:00:00:00:01"}}
 	if _, problems := Compile(external, Binding{Schemas: DefaultSchemas(), Devices: devices}); len(problems) != 1 ||
 		!contains(problems[0].Error(), "which the topology does not allow") {
-		t.Errorf("problems are %v", problems)
+		t.Errorf("problems = %v, want one for the MAC address", problems)
 	}
 	devices[1].Parameters, devices[1].Device.CNIs = nil, []string{"ipvlan"}
 	if _, problems := Compile(external, Binding{Schemas: DefaultSchemas(), Devices: devices}); len(problems) != 1 ||
 		!contains(problems[0].Error(), "spec.steps[1].type", "ipvlan") {
-		t.Errorf("problems are %v", problems)
+		t.Errorf("problems = %v, want one for the type ipvlan", problems)
 	}
 }

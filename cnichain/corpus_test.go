@@ -67,7 +67,7 @@ func TestBuiltInSchemasAreValid(t *testing.T) {
 func expectOne(t *testing.T, c corpus.Case, problems field.ErrorList) {
 	t.Helper()
 	if len(problems) != 1 {
-		t.Fatalf("%d problems, want 1: %v", len(problems), problems)
+		t.Fatalf("got %d problems, want 1: %v", len(problems), problems)
 	}
 	if problems[0].Field != c.Field || !strings.Contains(problems[0].Error(), c.Reason) {
 		t.Errorf("got  %v\nwant %s: ... %s ...", problems[0], c.Field, c.Reason)
@@ -109,7 +109,7 @@ func TestContractsOfTheCluster(t *testing.T) {
 			}
 			problems := cnichain.Validate(topology, cnichain.DefaultSchemas().With(schema))
 			if len(problems) != len(test.want) {
-				t.Fatalf("%d problems, want %d: %v", len(problems), len(test.want), problems)
+				t.Fatalf("got %d problems, want %d: %v", len(problems), len(test.want), problems)
 			}
 			for i, problem := range problems {
 				if !strings.Contains(problem.Error(), test.want[i]) {

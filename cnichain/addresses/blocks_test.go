@@ -115,7 +115,7 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 			}
 		}
 		if count != got.Size {
-			t.Fatalf("block %s has %d addresses, and its size is %d", got.text(), count, got.Size)
+			t.Fatalf("block %s has %d addresses, but its size is %d", got.text(), count, got.Size)
 		}
 	}
 }
@@ -130,12 +130,12 @@ func TestBlocksStayWhenARangeGrows(t *testing.T) {
 	for index := range small.Count() {
 		before, after := small.Spec("r", index), large.Spec("r", index)
 		if fmt.Sprint(before.CIDRs) != fmt.Sprint(after.CIDRs) {
-			t.Errorf("block %d is %v in the small range and %v in the large one", index, before.CIDRs, after.CIDRs)
+			t.Errorf("block %d differs: %v in the small range, %v in the large one", index, before.CIDRs, after.CIDRs)
 		}
 		next := large.Spec("r", index+1)
 		if Overlap(&after, &next) || !Overlap(&before, &after) || !Contains(&after, after.CIDRs[0]) ||
 			Contains(&next, after.CIDRs[1]) {
-			t.Errorf("block %d: Overlap returned wrong results", index)
+			t.Errorf("block %d: Overlap or Contains returned a wrong result", index)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestCallLog(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "hunter2") || len(text) > 20000 {
-		t.Errorf("logged too many bytes (%d): %.300s", len(text), text)
+		t.Errorf("log contains the secret or is too long (%d bytes): %.300s", len(text), text)
 	}
 	call.Output.Stderr = nil
 	call.Env = []string{strings.Repeat("x", maxFile/2)}
@@ -85,7 +85,7 @@ func TestCallLogIsRead(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if claims, err := Claims(dir); err != nil || strings.Join(claims, " ") != "ns/c ns/c-2" {
-		t.Errorf("claims are %v, %v", claims, err)
+		t.Errorf("claims = %v, %v, want ns/c and ns/c-2", claims, err)
 	}
 	file := filepath.Join(log.Dir(claim), "late.jsonl")
 	if err := os.WriteFile(file, []byte(`{"time":"1970-01-01T00:00:03Z","durat`), 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 	if calls, err = Read(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") ||
 		len(calls) != 1 {
-		t.Errorf("%d calls, %v", len(calls), err)
+		t.Errorf("got %d calls, %v, want one", len(calls), err)
 	}
 }
 
@@ -131,12 +131,12 @@ func TestCallLogOfLongNames(t *testing.T) {
 	}
 	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
 	if claims, err := Claims(dir); err != nil || !cmp.Equal(claims, want) {
-		t.Errorf("claims are %q, %v", claims, err)
+		t.Errorf("claims = %q, %v, want all three", claims, err)
 	}
 	for i, name := range names {
 		calls, err := Read(dir, namespace, name)
 		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uids[i] {
-			t.Errorf("calls of %s are %+v, %v", name, calls, err)
+			t.Errorf("calls of %s = %+v, %v, want one", name, calls, err)
 		}
 	}
 	var asked []string
@@ -145,7 +145,7 @@ func TestCallLogOfLongNames(t *testing.T) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, uids) {
-		t.Errorf("remaining directories are %v, %v; keep was called with %q", left, err, asked)
+		t.Errorf("remaining directories: %v, %v; keep was called with %q", left, err, asked)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestBackground(t *testing.T) {
 	}
 	for i, step := range slow.steps {
 		if step != fmt.Sprint(i) {
-			t.Fatalf("call %d belongs to step %s", i, step)
+			t.Fatalf("call %d is for step %s, want them in order", i, step)
 		}
 	}
 }

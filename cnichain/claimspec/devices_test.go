@@ -78,12 +78,12 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 			attached, err := Devices(claim)
 			if test.want == "" {
 				if err != nil || len(attached) != 1 || attached[0].Class.Step != "link" {
-					t.Errorf("devices are %v, error is %v", attached, err)
+					t.Errorf("devices = %v, error = %v, want one device of step link", attached, err)
 				}
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", err, test.want)
+				t.Errorf("error = %v, want %q", err, test.want)
 			}
 		})
 	}
@@ -108,13 +108,13 @@ func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
 			only := want && source == resourceapi.AllocationConfigSourceClass
 			devices, err := Devices(claim)
 			if len(devices) > 0 || (err == nil) != only || (len(Bandwidths(claim)) == 1) != only {
-				t.Errorf("%s from %s: devices are %v, bandwidths are %v, error is %v", parameters, source, devices,
+				t.Errorf("%s from %s: devices = %v, bandwidths = %v, error = %v", parameters, source, devices,
 					Bandwidths(claim), err)
 			}
 		}
 	}
 	if got := Bandwidths(&resourceapi.ResourceClaim{}); len(got) > 0 {
-		t.Errorf("a claim without an allocation takes %v", got)
+		t.Errorf("a claim without an allocation has bandwidths %v", got)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	devices.Results = append(devices.Results, devices.Results[0])
 	if _, err := Devices(claim); err == nil ||
 		!strings.Contains(err.Error(), "request each device in a request of its own") {
-		t.Errorf("error for two devices with one MAC address is %v", err)
+		t.Errorf("error for two devices with one MAC address = %v, want one about separate requests", err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 			err = CheckClasses(claim, devices, topologies)
 			wanted := strings.Replace(want, "request r asks", "request "+devices[0].Request+" asks", 1)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), wanted)) {
-				t.Errorf("class %s, alternative %v: error is %v, want %q", class, alternative, err, want)
+				t.Errorf("class %s, alternative %v: error = %v, want %q", class, alternative, err, want)
 			}
 		}
 	}
@@ -185,17 +185,17 @@ func TestAdminAccessIsNeverAttached(t *testing.T) {
 	claim := allocatedClaim()
 	claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 	if attached, err := Devices(claim); err != nil || len(attached) != 0 {
-		t.Errorf("devices are %v, error is %v", attached, err)
+		t.Errorf("devices = %v, error = %v, want none because of admin access", attached, err)
 	}
 }
 
 func TestSubrequestsHaveTheParametersOfTheirRequest(t *testing.T) {
 	for request, want := range map[string]bool{"r": true, "r/first": true, "s": false, "rr/first": false} {
 		if got := appliesTo([]string{"r"}, request); got != want {
-			t.Errorf("configuration of r applies to %s: %v", request, got)
+			t.Errorf("a configuration for request r applies to %s: %v", request, got)
 		}
 	}
 	if !appliesTo(nil, "anything") {
-		t.Error("a configuration without requests does not apply to all requests")
+		t.Error("a configuration without requests must apply to all requests")
 	}
 }

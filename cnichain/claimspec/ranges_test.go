@@ -68,7 +68,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 				t.Fatalf("unexpected problems: %v", got)
 			}
 			if len(got) == 1 && !strings.Contains(got[0].Error(), test.want) {
-				t.Errorf("the problem is %v, want %q", got[0], test.want)
+				t.Errorf("problem = %v, want %q", got[0], test.want)
 			}
 		})
 	}
@@ -89,6 +89,6 @@ func TestAskableAddresses(t *testing.T) {
 	}
 	want := []string{"10.1.0.0/24", "fd00::/64 (from fd00::9)"}
 	if got := claimspec.AskableAddresses(topology); !slices.Equal(got, want) {
-		t.Errorf("ranges are %q, want %q", got, want)
+		t.Errorf("ranges = %q, want %q", got, want)
 	}
 }

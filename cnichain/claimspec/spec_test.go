@@ -40,7 +40,7 @@ func TestBadClaimsAreRefused(t *testing.T) {
 			got := refusal(t, bad)
 			for _, want := range bad.Wants {
 				if !strings.Contains(got, want) {
-					t.Errorf("error is %q, want %q", got, want)
+					t.Errorf("error = %q, want %q", got, want)
 				}
 			}
 		})

@@ -43,11 +43,11 @@ func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 				}
 				for _, want := range bad.Wants {
 					if bad.WhenWritten && !strings.Contains(got.ToAggregate().Error(), want) {
-						t.Errorf("problems are %v, want %q", got, want)
+						t.Errorf("problems = %v, want %q", got, want)
 					}
 				}
 				if again := claimspec.CheckWritten(claim, nil, field.NewPath("spec")); len(again) > 0 {
-					t.Errorf("problems of the claim without generated classes are %v", again)
+					t.Errorf("unexpected problems in the claim without generated classes: %v", again)
 				}
 			}
 		})
@@ -112,7 +112,7 @@ func TestClaimsThatAreWritten(t *testing.T) {
 			}
 			for i, want := range test.wants {
 				if got[i].Field != "spec.devices" || !strings.Contains(got[i].Error(), want) {
-					t.Errorf("problem %d is %v, want %q", i, got[i], want)
+					t.Errorf("problem %d = %v, want %q", i, got[i], want)
 				}
 			}
 		})

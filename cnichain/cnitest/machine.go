@@ -54,7 +54,7 @@ func OnMachine(t *testing.T, environment ...string) bool {
 	text := strings.TrimSpace(output.String())
 	switch {
 	case err != nil:
-		t.Errorf("on a machine of its own: %v\n%s", err, text)
+		t.Errorf("the test failed in its own namespaces: %v\n%s", err, text)
 	case strings.Contains(text, "--- SKIP: "+t.Name()+" "):
 		t.Skip(text)
 	default:
@@ -68,7 +68,7 @@ func furnish(t *testing.T) {
 	t.Helper()
 	for _, mount := range []struct{ kind, path string }{{"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/var/lib"}} {
 		if err := unix.Mount(mount.kind, mount.path, mount.kind, 0, ""); err != nil {
-			t.Skipf("needs to mount: %s on %s: %v", mount.kind, mount.path, err)
+			t.Skipf("needs permission to mount %s on %s: %v", mount.kind, mount.path, err)
 		}
 	}
 	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
@@ -100,7 +100,7 @@ func NewPod(t *testing.T, name string) (path string) {
 		err = netlink.LinkAdd(eth0)
 	}
 	if err != nil {
-		t.Fatalf("cannot make eth0 of pod %s: %v", name, err)
+		t.Fatalf("cannot create eth0 of pod %s: %v", name, err)
 	}
 	return path
 }

@@ -96,7 +96,7 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 		NetworkTopologyRef: v1alpha1.TopologyRef{Name: "bonded"}, Step: "vf0",
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error is %v, or parameters are wrong (-want +got):\n%s", err, diff)
+		t.Errorf("error = %v, or wrong parameters (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -146,10 +146,10 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if matches := evaluate(t, false, test.device); matches != test.booleans {
-				t.Errorf("the class selects the device: %t, want %t", matches, test.booleans)
+				t.Errorf("class selects the device: %t, want %t", matches, test.booleans)
 			}
 			if matches := evaluate(t, true, test.device); matches != test.lists {
-				t.Errorf("the class with list attributes selects the device: %t, want %t", matches, test.lists)
+				t.Errorf("class with list attributes selects the device: %t, want %t", matches, test.lists)
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 		for _, selector := range class.Spec.Selectors {
 			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
 			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-				t.Fatalf("the API server rejects %s with cost %d: %v", selector.CEL.Expression, compiled.MaxCost,
+				t.Fatalf("the API server would reject %s with cost %d: %v", selector.CEL.Expression, compiled.MaxCost,
 					compiled.Error)
 			}
 			if i > 0 {
@@ -172,7 +172,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 			}
 			match, _, err := compiled.DeviceMatches(t.Context(), device)
 			if err != nil {
-				t.Fatalf("%s aborts the scheduling of the pod: %v", selector.CEL.Expression, err)
+				t.Fatalf("%s would abort the scheduling of the pod: %v", selector.CEL.Expression, err)
 			}
 			matches = matches && match
 		}
@@ -192,7 +192,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 	if got := Plugin(&resourceapi.DeviceClass{}); got != "" {
-		t.Errorf("another component's class requires %s", got)
+		t.Errorf("another component's class requires plugin %s, want none", got)
 	}
 }
 
@@ -209,7 +209,7 @@ spec:
 	class := Of(topology, attachesInterface, false)[0]
 	expression := class.Spec.Selectors[0].CEL.Expression
 	if plugin := Plugin(&class); plugin != "macvlan" {
-		t.Errorf("the class is for plugin %q", plugin)
+		t.Errorf("plugin of the class = %q, want macvlan", plugin)
 	}
 	compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(expression, dracel.Options{})
 	if compiled.Error != nil {
@@ -224,7 +224,7 @@ spec:
 		match, _, err := compiled.DeviceMatches(t.Context(),
 			dracel.Device{Driver: "dra.networking", Attributes: attributes})
 		if err != nil || match != want {
-			t.Errorf("%s with the master %q: %t, %v", expression, master, match, err)
+			t.Errorf("%s with master %q: got %t, %v", expression, master, match, err)
 		}
 	}
 }
@@ -275,12 +275,12 @@ spec:
 			}
 		}
 		if got := strings.Join(matching, " "); got != test.want {
-			t.Errorf("%s: the classes of the steps %q match, want %q", name, got, test.want)
+			t.Errorf("%s: classes of steps %q match, want %q", name, got, test.want)
 		}
 	}
 	topology.Spec.Attachment = v1alpha1.AttachmentExternal
 	if got := Of(topology, attachesInterface, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, ".mtu") {
-		t.Errorf("another component attaches the device, but its class is %s", got)
+		t.Errorf("another component attaches the device, but the class selects by MTU: %s", got)
 	}
 }
 
@@ -292,14 +292,14 @@ func TestLongSelectorsFitIntoClasses(t *testing.T) {
 	refused := sort.Search(400, func(n int) bool { return policy.CheckClassSelector(longest(n)) != nil })
 	if err := policy.CheckClassSelector(longest(refused)); refused == 400 || err == nil ||
 		!strings.Contains(err.Error(), "read each attribute once") {
-		t.Fatalf("%d readings: %v", refused, err)
+		t.Fatalf("wrong result for an expression that reads attributes %d times: %v", refused, err)
 	}
 	step := &v1alpha1.Step{Type: strings.Repeat("p", resourceapi.DeviceMaxIDLength),
 		Selector: &v1alpha1.StepSelector{CEL: longest(refused-1) + " // so"}}
 	for _, listAttributes := range []bool{false, true} {
 		got := len(expression(step, true, listAttributes))
 		if limit := resourceapi.CELSelectorExpressionMaxLength; got > limit || got < limit-300 {
-			t.Errorf("with list attributes %t the class has %d bytes, the limit is %d", listAttributes, got, limit)
+			t.Errorf("with list attributes %t, the class has %d bytes, but the limit is %d", listAttributes, got, limit)
 		}
 	}
 }

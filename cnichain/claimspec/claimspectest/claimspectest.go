@@ -164,7 +164,7 @@ func allocate(
 			return class.Name == request.Exactly.DeviceClassName
 		})
 		if index < 0 {
-			t.Fatalf("no DeviceClass %s", request.Exactly.DeviceClassName)
+			t.Fatalf("DeviceClass %s does not exist", request.Exactly.DeviceClassName)
 		}
 		for _, config := range classes[index].Spec.Config {
 			devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
