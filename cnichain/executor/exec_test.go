@@ -38,7 +38,7 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 		t.Errorf("unexpected error: %v", err)
 	}
 	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
-		t.Errorf("output is %+v", output)
+		t.Errorf("output = %+v, want exit code 1 and the loader's error", output)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 	_, err := PluginExec{}.Call(t.Context(), path+"-away", nil, nil)
 	if err == nil || contains(err.Error(), why) {
-		t.Errorf("error for a missing file is %v", err)
+		t.Errorf("wrong error for a missing file: %v", err)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestFailuresAreUTF8(t *testing.T) {
 		"its own": {Plugin: "p", Err: &types.Error{Code: 7, Msg: "\xff" + strings.Repeat("é", 1<<19)}},
 	} {
 		if text := failure.Error(); !utf8.ValidString(text) || len(text) > 8<<10 {
-			t.Errorf("%s: %d bytes, valid %v", name, len(text), utf8.ValidString(text))
+			t.Errorf("%s: message has %d bytes, valid UTF-8: %v", name, len(text), utf8.ValidString(text))
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
 	output, err := PluginExec{}.Call(context.Background(), script(t, `cat; echo "<$DRIVER_SECRET>$CNI_COMMAND"`),
 		[]byte("in "), []string{"CNI_COMMAND=ADD"})
 	if err != nil || strings.TrimSpace(string(output.Stdout)) != "in <>ADD" {
-		t.Errorf("output %q, %v", output.Stdout, err)
+		t.Errorf("output = %q, %v, want stdin and CNI_COMMAND", output.Stdout, err)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}()
 	output, err := PluginExec{}.Call(ctx, path, nil, nil)
 	if err != nil || string(output.Stdout) != "finished\n" || ctx.Err() == nil {
-		t.Errorf("output %q, %v, cancelled: %v", output.Stdout, err, ctx.Err())
+		t.Errorf("output = %q, %v, want \"finished\"; context error: %v", output.Stdout, err, ctx.Err())
 	}
 	if _, err := (PluginExec{}).Call(ctx, path, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("unexpected error: %v", err)
@@ -133,7 +133,7 @@ func TestCallContext(t *testing.T) {
 	defer release()
 	<-called.Done()
 	if !errors.Is(called.Err(), context.Canceled) || !errors.Is(context.Cause(called), context.DeadlineExceeded) {
-		t.Errorf("the call's context ended with %v, cause %v", called.Err(), context.Cause(called))
+		t.Errorf("context of the call ended with %v, cause %v", called.Err(), context.Cause(called))
 	}
 }
 
@@ -159,7 +159,7 @@ func TestCallBoundsOutput(t *testing.T) {
 	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil,
 		[]string{"PATH=" + os.Getenv("PATH")})
 	if err != nil || !output.Truncated || len(output.Stdout) != maxOutput {
-		t.Errorf("kept %d bytes, truncated %v, %v", len(output.Stdout), output.Truncated, err)
+		t.Errorf("kept %d bytes, truncated = %v, %v", len(output.Stdout), output.Truncated, err)
 	}
 }
 
@@ -167,11 +167,11 @@ func TestFindInPathTakesOnlyBareNames(t *testing.T) {
 	dir := filepath.Dir(script(t, ""))
 	if path, err := (PluginExec{}).FindInPath("plugin", []string{"/nowhere", dir}); err != nil ||
 		path != filepath.Join(dir, "plugin") {
-		t.Errorf("found %q, %v", path, err)
+		t.Errorf("found plugin at %q, %v", path, err)
 	}
 	for _, name := range []string{"../plugin", "/bin/sh", "", ".", "..", "a/b", "missing"} {
 		if path, err := (PluginExec{}).FindInPath(name, []string{dir}); err == nil {
-			t.Errorf("%q was found at %s", name, path)
+			t.Errorf("%q was found at %s, want an error", name, path)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func TestParseResult(t *testing.T) {
 	} {
 		_, err := parseResult([]byte(text), "1.0.0")
 		if (err == nil) != (want == "") || err != nil && !contains(err.Error(), want) {
-			t.Errorf("%s: error is %v, want %q", text, err, want)
+			t.Errorf("%s: error = %v, want %q", text, err, want)
 		}
 	}
 }
@@ -226,10 +226,10 @@ func TestMergeResults(t *testing.T) {
 	}
 	merged := mergeResults(first, nil, second)
 	if len(merged.Interfaces) != 3 || merged.Interfaces[1].Mac != "b" || merged.Interfaces[2].Name != "net2" {
-		t.Errorf("interfaces are %v", merged.Interfaces)
+		t.Errorf("wrong interfaces: %v", merged.Interfaces)
 	}
 	if len(merged.IPs) != 2 || *merged.IPs[1].Interface != 2 || len(merged.Routes) != 1 {
-		t.Errorf("addresses %v, routes %v", merged.IPs, merged.Routes)
+		t.Errorf("wrong addresses %v or routes %v", merged.IPs, merged.Routes)
 	}
 	if first.Interfaces[1].Mac != "a" {
 		t.Error("merging changed its input")
@@ -276,7 +276,7 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 			err := e.AwaitEarlier(context.Background(),
 				map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
 			if (err != nil) != test.waits {
-				t.Errorf("error is %v, want an error: %v", err, test.waits)
+				t.Errorf("error = %v, want error: %v", err, test.waits)
 			}
 		})
 	}
@@ -316,7 +316,7 @@ func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("got %q, %v, want \"held\"", line, err)
 	}
 	if err := e.AwaitEarlier(t.Context(), 100*time.Millisecond); err == nil {
 		t.Error("the executor did not wait for a driver that held the lock")
@@ -325,6 +325,6 @@ func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.AwaitEarlier(t.Context(), time.Minute); err != nil {
-		t.Errorf("the lock was still held after the driver exited: %v", err)
+		t.Errorf("waiting for the lock failed after the driver exited: %v", err)
 	}
 }

@@ -112,10 +112,10 @@ func (w *workbench) restarted() *executor.Attachment {
 func (w *workbench) expect(node string, records ...string) {
 	w.t.Helper()
 	if got := w.node.String(); got != node {
-		w.t.Errorf("node is   %s\nwant      %s", got, node)
+		w.t.Errorf("node is %s\nwant    %s", got, node)
 	}
 	if keys := w.journal.Keys(); !slices.Equal(keys, records) {
-		w.t.Errorf("the journal contains records %v, want %v", keys, records)
+		w.t.Errorf("the journal contains records %v, want records %v", keys, records)
 	}
 }
 
@@ -126,7 +126,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error is\n%v\nwant %q in it", err, part)
+			t.Errorf("error =\n%v\nwant it to contain %q", err, part)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestAddAndDel(t *testing.T) {
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
 	if commits, notes := w.journal.Commits(), w.journal.Notes(); commits != len(made.Steps) || notes != 1 {
-		t.Errorf("%d commits and %d notes, want one commit before each step, which includes the changes of the "+
+		t.Errorf("got %d commits and %d notes, want one commit before each step, which includes the changes of the "+
 			"previous one, and a note when the attachment is ready", commits, notes)
 	}
 	var stdin struct{ Name, Type, Note string }
@@ -148,7 +148,7 @@ func TestAddAndDel(t *testing.T) {
 	}
 	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" ||
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
-		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
+		t.Errorf("wrong stdin of tuning: %s, %v", made.Steps[1].Stdin, err)
 	}
 	// The records read after a restart are sufficient for DEL. DEL can be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
@@ -158,7 +158,7 @@ func TestAddAndDel(t *testing.T) {
 		}
 		w.expect(cleanNode)
 		if want := notes + len(made.Steps) + 1; i == 0 && w.journal.Notes() != want {
-			t.Errorf("%d notes, want %d: one before, one after each step except the last, and the deletion",
+			t.Errorf("got %d notes, want %d: one before, one after each step except the last, and the deletion",
 				w.journal.Notes(), want)
 		}
 		if w.journal.Commits() != commits {
@@ -178,7 +178,7 @@ func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 			wantError(t, err, "no such knob", "topology t", "CNI code 100")
 			var step *executor.StepError
 			if !errors.As(err, &step) || step.Type != strings.Fields(failing)[0] {
-				t.Errorf("error names %+v", step)
+				t.Errorf("error names the wrong step: %+v", step)
 			}
 			w.expect(cleanNode)
 		})
@@ -227,7 +227,7 @@ func TestTryAgainLaterIsTriedAgain(t *testing.T) {
 			wantError(t, err, "busy")
 			adds := slices.DeleteFunc(w.node.Calls(), func(call string) bool { return call != "host-device ADD net1" })
 			if len(adds) != 4 {
-				t.Errorf("%d attempts, want 4", len(adds))
+				t.Errorf("got %d attempts, want 4", len(adds))
 			}
 			w.expect(cleanNode)
 			return
@@ -344,7 +344,7 @@ func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 		runtime.Gosched()
 	}
 	if left := w.restarted(); left.Phase != executor.PhaseDetaching || left.Steps[0].Phase != executor.StepDeleting {
-		t.Errorf("the phase on disk is %s, that of the step is %s", left.Phase, left.Steps[0].Phase)
+		t.Errorf("phase on disk = %s, phase of the step = %s", left.Phase, left.Steps[0].Phase)
 	}
 	release()
 	if err := <-ended; err != nil {
@@ -384,7 +384,7 @@ func TestNamesAreGivenOnce(t *testing.T) {
 	}
 	names := []string{made.Steps[0].IfName, made.Steps[1].IfName, made.Steps[2].IfName}
 	if want := []string{"net3", "net1", "net3"}; !slices.Equal(names, want) {
-		t.Errorf("names are %v, want %v", names, want)
+		t.Errorf("names = %v, want %v", names, want)
 	}
 	wantError(t, executor.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`,
 		"the pod's own network")
@@ -412,7 +412,7 @@ func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 		"n": {"net2", "net1", "net1"}, "other,ns/n": {"net1", "net2", "net2"}, "n@fast0": {"net1", "fast0", "fast0"},
 	} {
 		if names, err := name(annotation); err != nil || !slices.Equal(names, want) {
-			t.Errorf("%s: names are %v, want %v (%v)", annotation, names, want, err)
+			t.Errorf("%s: names = %v, want %v (%v)", annotation, names, want, err)
 		}
 	}
 	_, err := name("other")
@@ -472,7 +472,7 @@ func TestDriverOfApplications(t *testing.T) {
 		w.expect("host [up1] pods [dra-1[net2]] leases []", "sandbox-1")
 		if nodes, want := w.restarted().Steps[0].DeviceNodes, []string{"/dev/vfio/0000:01:00.0",
 			"/dev/vfio/vfio"}; !slices.Equal(nodes, want) {
-			t.Errorf("device nodes are %q, want %q", nodes, want)
+			t.Errorf("device nodes = %q, want %q", nodes, want)
 		}
 		w.must(w.executor.Check(context.Background(), made))
 		w.must(w.del(made))
@@ -547,19 +547,19 @@ func TestKernelHint(t *testing.T) {
 	} {
 		err := &executor.StepError{Type: cniType, Err: errors.New("operation not supported")}
 		if got := executor.KernelHint(err, "n"); !strings.Contains(got, "driver: "+remedy+", or leave out") {
-			t.Errorf("%s: %s", cniType, got)
+			t.Errorf("hint for %s lacks the remedy: %s", cniType, got)
 		}
 	}
 	unsupported := failed("failed to setup vlan tag on interface \"veth1\": operation not supported")
 	for _, err := range []error{unsupported, fmt.Errorf("attempt 2: %w", unsupported),
 		&executor.UndoError{Cause: unsupported, Undo: errors.New("busy")}} {
 		if got := executor.KernelHint(err, "n"); got != want {
-			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+			t.Errorf("%v: got hint\n%s\nwant\n%s", err, got, want)
 		}
 	}
 	for _, err := range []error{nil, failed("no addresses left"), errors.New("operation not supported")} {
 		if got := executor.KernelHint(err, "n"); got != "" {
-			t.Errorf("%v: %s", err, got)
+			t.Errorf("unexpected hint for %v: %s", err, got)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	wantError(t, err, `cannot give up step "link"`, "its device is not on the host as it was",
 		"bring the device back first")
 	if failure != nil || len(w.executor.Leftovers()) != 1 {
-		t.Errorf("failure is %v, leftovers are %+v", failure, w.executor.Leftovers())
+		t.Errorf("failure = %v, leftovers = %+v, want the leftover kept", failure, w.executor.Leftovers())
 	}
 	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine")
 
@@ -38,7 +38,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if failure, err = w.executor.Forget(ended, left[0].Key); err == nil || failure != nil {
-		t.Errorf("without time for an attempt, failure is %v, error is %v", failure, err)
+		t.Errorf("without time for an attempt, failure = %v, error = %v, want only an error", failure, err)
 	}
 	if len(w.executor.Leftovers()) != 1 {
 		t.Error("the leftover was deleted without an attempt")
@@ -65,11 +65,11 @@ func TestForgetWhatCanBeUndone(t *testing.T) {
 	w.node.Fail("tuning DEL", nil)
 	for _, leftover := range w.executor.Leftovers() {
 		if failure, err := w.executor.Forget(context.Background(), leftover.Key); failure != nil || err != nil {
-			t.Errorf("%s: %v, %v", leftover.Key, failure, err)
+			t.Errorf("forgetting %s: failure %v, error %v", leftover.Key, failure, err)
 		}
 	}
 	if failure, err := w.executor.Forget(context.Background(), "other"); failure != nil || err != nil {
-		t.Errorf("for an unknown key, failure is %v, error is %v", failure, err)
+		t.Errorf("for an unknown key, failure = %v, error = %v, want none", failure, err)
 	}
 	w.expect(cleanNode)
 }

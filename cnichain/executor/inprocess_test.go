@@ -42,7 +42,7 @@ func TestInProcess(t *testing.T) {
 			[]string{"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + command,
 				"CNI_CONTAINERID=c", "CNI_NETNS=/n", "CNI_IFNAME=net1", "CNI_ARGS=A=b;C=d", "CNI_PATH=/x:/y"})
 		if (err == nil) != (output.ExitCode == 0) {
-			t.Errorf("exit status %d, %v", output.ExitCode, err)
+			t.Errorf("exit status %d does not match error %v", output.ExitCode, err)
 		}
 		return strings.TrimSpace(string(output.Stdout)), err
 	}
@@ -51,7 +51,7 @@ func TestInProcess(t *testing.T) {
 			StdinData: []byte("{}")}
 		if string(args.StdinData) != string(want.StdinData) || args.ContainerID != want.ContainerID ||
 			args.Netns != want.Netns || args.IfName != want.IfName || args.Args != want.Args || args.Path != want.Path {
-			t.Errorf("called with %+v", args)
+			t.Errorf("plugin was called with the wrong arguments: %+v", args)
 		}
 		if file, err := os.Open(lock); err != nil || //nolint:gosec // the test's own
 			!errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
@@ -67,7 +67,7 @@ func TestInProcess(t *testing.T) {
 		}
 	}
 	if err := exec.AwaitEarlier(t.Context(), 0); err != nil {
-		t.Errorf("the lock is still held: %v", err)
+		t.Errorf("the lock was still held after the call: %v", err)
 	}
 	_, err := call(t.Context(), program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) {
 		return nil, types.NewError(types.ErrTryAgainLater, "later", "")
@@ -77,7 +77,7 @@ func TestInProcess(t *testing.T) {
 	}
 	_, err = call(t.Context(), program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) { panic("oops") })
 	if err == nil || !strings.Contains(err.Error(), "own: panic: oops") {
-		t.Errorf("error of a panic is %v", err)
+		t.Errorf("wrong error for a panic: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -27,13 +27,13 @@ func TestMissingInterpreter(t *testing.T) {
 	}
 	for name, want := range map[string]string{"script": "", "present": "", "nothing": "", "absent": "/lib64/ld-absent.so.2"} {
 		if got := MissingInterpreter(filepath.Join(dir, name)); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("%s: got interpreter %q, want %q", name, got, want)
 		}
 	}
 	e := New(Options{Exec: PluginExec{}, Dirs: []string{dir}, Clock: clock.RealClock{}})
 	_, err := e.Probe(context.Background(), []string{"absent"})
 	if err == nil || !strings.Contains(err.Error(), "does not contain /lib64/ld-absent.so.2; install a statically") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("wrong error for a missing interpreter: %v", err)
 	}
 }
 

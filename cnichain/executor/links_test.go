@@ -15,7 +15,7 @@ func TestDeviceInPodIsProven(t *testing.T) {
 	other := link
 	other.VLANID = 200
 	if !isDevice(&link, vlan) || !isMoved(&link, vlan) || isDevice(&other, vlan) || isMoved(&other, vlan) {
-		t.Error("a VLAN was mistaken for another one on the same NIC")
+		t.Error("a VLAN was not recognized, or was mistaken for another one on the same NIC")
 	}
 	made := cnichain.Link{Kind: "macvlan", Index: 12, MAC: "02:00:00:00:00:08", Parent: 10}
 	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10,

@@ -78,14 +78,14 @@ func TestMachineLosesItsPower(t *testing.T) {
 					if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
 						leaked = true
 						if !test.leaks {
-							t.Errorf("power loss at write %d, notes flushed before write %d: %s, records %v",
+							t.Errorf("power lost at write %d, notes flushed before write %d: %s, records %v",
 								writes, flushed, state, w.journal.Keys())
 						}
 					}
 				}
 			}
 			if leaked != test.leaks || writes < 12 {
-				t.Errorf("after %d power losses, leaked is %v, want %v", writes, leaked, test.leaks)
+				t.Errorf("after %d power losses, leaked = %v, want %v", writes, leaked, test.leaks)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	err := w.add(made)
 	wantError(t, err, `step "b" (macvlan)`, "Link not found")
 	if strings.Contains(err.Error(), "the host has no link") {
-		t.Errorf("the device exists, but the error is: %v", err)
+		t.Errorf("the device exists, but the error says that it does not: %v", err)
 	}
 	w.node.RemoveHostLink("up1")
 	again := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -153,12 +153,12 @@ func TestAnnouncedSteps(t *testing.T) {
 	func() { defer func() { _ = recover() }(); w.must(w.add(made)) }()
 	for i, record := range w.restarted().Steps {
 		if record.Announced {
-			t.Errorf("step %d was announced, although it or a step that it depends on has an exclusive device", i)
+			t.Errorf("step %d was announced, although it or one of its dependencies has an exclusive device", i)
 		}
 	}
 	w = attach(t, 100)
 	if w.journal.Commits() != 2 {
-		t.Errorf("%d commits, want one for a and b, and one for c, whose configuration depends on b",
+		t.Errorf("got %d commits, want one for a and b, and one for c, whose configuration depends on b",
 			w.journal.Commits())
 	}
 	for _, writes := range []int{1, 2, 3} {
@@ -179,7 +179,7 @@ func TestAnnouncedSteps(t *testing.T) {
 				return strings.HasPrefix(call, "host-local") // also called for steps without a namespace
 			})
 			if len(deleted) != want {
-				t.Errorf("killed at write %d, power loss %v: calls are %v, want DEL of %d steps", writes, powerless,
+				t.Errorf("killed at write %d, power loss %v: calls = %v, want DEL of %d steps", writes, powerless,
 					deleted, want)
 			}
 			w.expect(cleanNode)

@@ -36,10 +36,10 @@ func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 func (w *workbench) expectRDMA(host, pod []string) {
 	w.t.Helper()
 	if seen := w.node.RDMAIn(""); !slices.Equal(seen, host) {
-		w.t.Errorf("RDMA devices of the host are %q, want %q", seen, host)
+		w.t.Errorf("RDMA devices on the host = %q, want %q", seen, host)
 	}
 	if seen := w.node.RDMAIn(pin); !slices.Equal(seen, pod) {
-		w.t.Errorf("RDMA devices of the pod are %q, want %q", seen, pod)
+		w.t.Errorf("RDMA devices in the pod = %q, want %q", seen, pod)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	// The device had number 0. The move freed this number, so it is the lowest free one again.
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
-		t.Errorf("device nodes are %q", nodes)
+		t.Errorf("device nodes = %q, want rdma_cm and uverbs0", nodes)
 	}
 	w.must(w.executor.Check(context.Background(), made))
 	w.must(w.del(w.restarted()))
@@ -72,7 +72,7 @@ func TestNumbersOfRDMADevicesChange(t *testing.T) {
 	w.must(w.add(made))
 	if nodes := made.Steps[0].DeviceNodes; !slices.Equal(nodes, []string{"/dev/infiniband/rdma_cm",
 		"/dev/infiniband/umad0", "/dev/infiniband/uverbs0"}) {
-		t.Errorf("device nodes are %q", nodes)
+		t.Errorf("device nodes = %q, want rdma_cm, umad0 and uverbs0", nodes)
 	}
 }
 
@@ -82,13 +82,13 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, []string{"mlx5_0", "mlx5_1"})
 	if nodes := made.Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
-		t.Errorf("device nodes are %q", nodes)
+		t.Errorf("device nodes = %q, want rdma_cm and uverbs0", nodes)
 	}
 	w.node.RemoveRDMA("mlx5_0")
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was reloaded
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check returned %v", err)
+		t.Errorf("Check returned %v, want it to report that mlx5_0 is gone", err)
 	}
 	w.must(w.del(made))
 	w.expect(cleanNode)
@@ -107,13 +107,13 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, []string{"mlx5_0", "mlx5_1"})
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
-		t.Errorf("device nodes are %q", nodes)
+		t.Errorf("device nodes = %q, want rdma_cm and uverbs0", nodes)
 	}
 	w.must(w.executor.Check(context.Background(), made))
 	w.node.RemoveRDMA("mlx5_0")
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check returned %v", err)
+		t.Errorf("Check returned %v, want it to report that mlx5_0 is gone", err)
 	}
 	w.must(w.del(w.restarted()))
 	w.expect(cleanNode)
@@ -122,7 +122,7 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	made = attachment(w.plan("c", filesStep, rdmaDevice(w, "up1", "0000:01:00.1")))
 	w.must(w.add(made))
 	if device := made.Steps[0].Step.Device; !device.Exclusive || !device.KeepsLink {
-		t.Errorf("exclusive: %t, the interface is kept: %t", device.Exclusive, device.KeepsLink)
+		t.Errorf("exclusive = %t, keeps the interface = %t, want both", device.Exclusive, device.KeepsLink)
 	}
 	w.must(w.del(made))
 	w.expect(cleanNode)
@@ -253,7 +253,7 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 			w.node.Fail("rdma list", nil)
 			w.expect(cleanNode)
 			if seen := w.node.RDMAIn(pin); len(seen) > 0 {
-				t.Errorf("RDMA devices of the pod are %q", seen)
+				t.Errorf("RDMA devices in the pod = %q, want none", seen)
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	held.PCIAddress = "0000:01:00.0"
 	err := w.executor.Quarantined(&held)
 	if !strings.Contains(fmt.Sprint(err), "its RDMA device mlx5_0 is not on the host") {
-		t.Errorf("quarantine error is %v", err)
+		t.Errorf("Quarantined returned %v, want an error about mlx5_0", err)
 	}
 	w.expect(cleanNode)
 }
@@ -311,7 +311,7 @@ func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	restarted := w.restarted()
 	if err := w.executor.Check(context.Background(), restarted); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check returned %v", err)
+		t.Errorf("Check returned %v, want it to report that mlx5_0 is gone", err)
 	}
 	w.must(w.del(restarted))
 	w.expect(cleanNode)
@@ -325,7 +325,7 @@ func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w.node.RenumberRDMA("mlx5_0", 7)
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check returned %v", err)
+		t.Errorf("Check returned %v, want it to report that mlx5_0 is gone", err)
 	}
 	w.must(w.del(made))
 	w.expect(cleanNode)

@@ -41,11 +41,11 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			if errors.As(err, &printed) != (name == "own error") || printed != nil &&
 				(printed.Code != 110 || strings.Contains(printed.Msg, secret) ||
 					!strings.Contains(printed.Details, "admin")) {
-				t.Errorf("the plugin's own error is %+v", printed)
+				t.Errorf("the plugin's error has a secret or lost its code or details: %+v", printed)
 			}
 			if len(log) != 1 || strings.Contains(string(log[0].Output.Stdout)+string(log[0].Output.Stderr), secret) ||
 				log[0].Err != nil && strings.Contains(log[0].Err.Error(), secret) {
-				t.Errorf("the call log received %+v", log)
+				t.Errorf("the call log has a secret or lacks the call: %+v", log)
 			}
 		})
 	}
@@ -61,7 +61,7 @@ func TestSecretsOfEscapedKeys(t *testing.T) {
 		`{"Passwords":{"a":"first","b":["second"]}}`:     {"second", "first"},
 	} {
 		if got := secretsOf([]byte(stdin)); !slices.Equal(got, want) {
-			t.Errorf("secrets of %s are %q, want %q", stdin, got, want)
+			t.Errorf("secrets of %s = %q, want %q", stdin, got, want)
 		}
 	}
 }

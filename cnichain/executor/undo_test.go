@@ -86,7 +86,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 							// Only state that the driver cannot see and the plugin refuses to remove may be left.
 							for _, leftover := range w.journal.Leftovers() {
 								if leftover.Quarantines() != nil || plugin == "host-device" {
-									t.Errorf("left over: %s", leftover.Reason)
+									t.Errorf("unexpected leftover: %s", leftover.Reason)
 								}
 							}
 							w.node.Fail(plugin+" "+command, nil)
@@ -122,7 +122,7 @@ func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	for attempt := range 9 {
 		wantError(t, w.del(made), "bug")
 		if gone := w.node.String() == "host [up0 up1] pods [dra-1[]] leases []"; gone != (attempt >= 2) {
-			t.Errorf("after attempt %d: %s", attempt, w.node)
+			t.Errorf("wrong state after attempt %d: %s", attempt, w.node)
 		}
 	}
 	w.must(w.del(made))
@@ -168,7 +168,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := w.executor.Del(ctx, made); err == nil {
-			t.Fatal("the step was rolled back although no time was left")
+			t.Fatal("the step was rolled back although there was no time left")
 		}
 	}
 	release()
@@ -242,7 +242,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		t.Fatalf("unexpected leftovers: %v", leftovers)
 	}
 	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
-		t.Error("there was no error although the device was not on the host")
+		t.Error("Retry returned no error although the device was not on the host")
 	}
 	w.node.Find()
 	w.node.Fail("host-device DEL", nil)
@@ -266,7 +266,7 @@ func TestGivingUpByTime(t *testing.T) {
 	w.clock.Step(5 * time.Minute)
 	w.must(w.del(made))
 	if len(told) != 2 || told[0].Quarantines() != nil || told[1].Quarantines().Name != "up0" {
-		t.Errorf("reported %v", told)
+		t.Errorf("reported leftovers %v, want one for the plugin's state and one that quarantines up0", told)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w.journal.Free()
 	w.must(w.del(both, "first"))
 	if phase := w.restarted().Steps[0].Phase; phase != executor.StepDeleted {
-		t.Errorf("phase of the released step on disk is %s", phase)
+		t.Errorf("phase of the released step on disk = %s, want deleted", phase)
 	}
 }
 
@@ -421,7 +421,7 @@ func TestCheckSaysWhatChanged(t *testing.T) {
 			test.app(w.node)
 			err := w.executor.Check(context.Background(), made)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", err, test.want)
+				t.Errorf("error = %v, want %q", err, test.want)
 			}
 			if w.journal.Commits()+w.journal.Notes() != before {
 				t.Error("Check wrote to the journal")

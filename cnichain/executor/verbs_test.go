@@ -48,14 +48,14 @@ func TestAttachmentWaitsForGIDs(t *testing.T) {
 		verbs := w.restarted().Steps[0].Verbs
 		if verbs == nil || verbs.Unknown != "" || len(verbs.Devices) != 1 || verbs.Devices[0].Name != "mlx5_0" ||
 			verbs.Devices[0].Verbs != "uverbs0" || len(verbs.Devices[0].GIDs) != 2 {
-			t.Fatalf("%s: verbs in the journal are %+v", mode, verbs)
+			t.Fatalf("%s: wrong verbs in the journal: %+v", mode, verbs)
 		}
 		gid := verbs.Devices[0].GIDs[0]
 		if gid.Type != cnichain.GIDRoCEv2 || gid.Interface != "net1" || gid.Address != "10.0.0.2" || gid.Port != 1 {
-			t.Errorf("%s: the preferred GID is %+v", mode, gid)
+			t.Errorf("%s: wrong preferred GID: %+v", mode, gid)
 		}
 		if clock.waited != 14*time.Millisecond {
-			t.Errorf("%s: waited %s", mode, clock.waited)
+			t.Errorf("%s: waited %s, want 14ms", mode, clock.waited)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 				t.Errorf("unexpected verbs: %+v", verbs)
 			}
 			if waits := clock.waited > 0; waits != test.waits || clock.waited > 2*time.Second {
-				t.Errorf("waited %s", clock.waited)
+				t.Errorf("waited too long, or not at all: %s", clock.waited)
 			}
 			w.must(w.del(made))
 			w.expect(cleanNode)
@@ -101,7 +101,7 @@ func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	cancel()
 	w.must(<-added)
 	if made.Phase != executor.PhaseReady || made.Steps[0].Verbs.Unknown == "" {
-		t.Errorf("attachment is %s with verbs %+v", made.Phase, made.Steps[0].Verbs)
+		t.Errorf("attachment is %s with wrong verbs %+v", made.Phase, made.Steps[0].Verbs)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestReasonHasAnEnd(t *testing.T) {
 	w.node.DelayGIDs(1)
 	if verbs := w.executor.VerbsReader().Read(pin, steps, 0); verbs.Unknown != "the kernel has no GID for 10.0.0.2 on "+
 		"extra0, 10.0.0.2 on extra1, 10.0.0.2 on extra2, 10.0.0.2 on extra3, and 7 more" {
-		t.Errorf("Unknown is %q", verbs.Unknown)
+		t.Errorf("wrong Unknown: %q", verbs.Unknown)
 	}
 }
 
@@ -144,6 +144,6 @@ func TestListOfGIDsHasAnEnd(t *testing.T) {
 	verbs := w.executor.VerbsReader().Read(pin, steps, 0)
 	if len(verbs.Devices[0].GIDs) != cnichain.MaxGIDs ||
 		!strings.Contains(verbs.Unknown, "there are 82 GIDs, and 32 are listed") {
-		t.Errorf("%d GIDs, Unknown is %q", len(verbs.Devices[0].GIDs), verbs.Unknown)
+		t.Errorf("got %d GIDs, and Unknown = %q", len(verbs.Devices[0].GIDs), verbs.Unknown)
 	}
 }

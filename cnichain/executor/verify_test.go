@@ -30,7 +30,7 @@ func TestPluginsMustObeyClaims(t *testing.T) {
 			err = verifyClaimParams(&cnichain.PlanStep{Type: "x", MAC: test.mac, IPs: test.ips},
 				"02:00:00:00:00:01", result)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", err, test.want)
+				t.Errorf("error = %v, want %q", err, test.want)
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func (b *bus) write(t *testing.T, w busWrite) {
 		b.override = strings.TrimSpace(w.value)
 	case "driver/unbind":
 		if b.driver == "" {
-			t.Fatal("cannot unbind a function without a driver: the file does not exist")
+			t.Fatal("the driver was unbound although the function has none")
 		}
 		b.driver = ""
 	case "drivers_probe":
@@ -71,7 +71,7 @@ func (b *bus) write(t *testing.T, w busWrite) {
 			b.driver = "igbvf"
 		}
 	default:
-		t.Fatalf("write to unexpected file %s", w.file)
+		t.Fatalf("write to an unexpected file %s", w.file)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestRebindIsRecovered(t *testing.T) {
 						kernel.write(t, w)
 					}
 					if kernel.driverBinding != original {
-						t.Errorf("binding is %v, want %v", kernel.driverBinding, original)
+						t.Errorf("binding = %v, want %v", kernel.driverBinding, original)
 					}
 				})
 			}
@@ -119,7 +119,7 @@ func TestViableGroups(t *testing.T) {
 				members: append(test.siblings, groupMember{address: function, driver: "igbvf"})}
 			err := group.viable(function)
 			if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
-				t.Errorf("error is %v, want %q", err, test.wrong)
+				t.Errorf("error = %v, want %q", err, test.wrong)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestViableGroups(t *testing.T) {
 func TestOpenFunctions(t *testing.T) {
 	for enable, want := range map[string]bool{"": false, "0\n": false, "1\n": true, "2\n": true} {
 		if got := isOpen(enable); got != want {
-			t.Errorf("isOpen(%q) is %t", enable, got)
+			t.Errorf("isOpen(%q) = %t", enable, got)
 		}
 	}
 }

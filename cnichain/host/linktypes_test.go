@@ -46,7 +46,7 @@ func TestMissingLinkTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"nosuchkind", "neither"}; !slices.Equal(missing, want) {
-		t.Errorf("missing types are %v, want %v", missing, want)
+		t.Errorf("missing types = %v, want %v", missing, want)
 	}
 	if after := linkNames(t); !slices.Equal(after, before) {
 		t.Errorf("links of the host were %v and are now %v", before, after)
@@ -57,7 +57,7 @@ func TestWithoutModule(t *testing.T) {
 	const aliases = "# Aliases extracted from modules themselves.\nalias rtnl-link-vlan 8021q\nalias rtnl-link-bond bonding\n"
 	got := WithoutModule([]string{"vlan", "ipvlan", "bond", "macvlan"}, aliases)
 	if want := []string{"ipvlan", "macvlan"}; !slices.Equal(got, want) {
-		t.Errorf("types without a module are %v, want %v", got, want)
+		t.Errorf("types without a module = %v, want %v", got, want)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestUnavailableLinkTypes(t *testing.T) {
 	}
 	if got, err := UnavailableLinkTypes([]string{"veth", "nosuchkind"}); err != nil ||
 		!slices.Equal(got, []string{"nosuchkind"}) {
-		t.Errorf("unavailable types are %v, %v", got, err)
+		t.Errorf("unavailable types = %v, %v, want nosuchkind", got, err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 			isMissing := errors.Is(netlink.LinkAdd(link(attributes)), unix.EOPNOTSUPP)
 			missing, err := MissingLinkTypes([]string{kind})
 			if slices.Contains(missing, kind) != isMissing {
-				t.Errorf("missing types are %v; the kernel rejects a complete request for %s: %t", missing, kind,
+				t.Errorf("missing types = %v, but the kernel rejects a complete request for %s: %t", missing, kind,
 					isMissing)
 			}
 			return err
@@ -131,7 +131,7 @@ func onMainThread(t *testing.T, do func()) {
 			return
 		}
 	}
-	t.Skip("the main thread is occupied by other work")
+	t.Skip("the main thread is busy with other work")
 }
 
 // Supported link types are queried only once. Missing types are queried once a minute, in case the module has been

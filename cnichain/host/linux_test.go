@@ -64,16 +64,16 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 ||
 		attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
-		t.Errorf("device is %+v", attrs)
+		t.Errorf("wrong attributes of the device: %+v", attrs)
 	}
 	other := device
 	other.MAC = "02:00:00:00:00:0b" // only the name matches
 	if err := (Linux{}).Restore(other); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error for another link with the same name is %v", err)
+		t.Errorf("error for another link with the same name = %v, want ErrNotExist", err)
 	}
 	device.IfName = "gone"
 	if err := (Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error for a missing device is %v", err)
+		t.Errorf("error for a missing device = %v, want ErrNotExist", err)
 	}
 }
 
@@ -105,11 +105,11 @@ func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 		}
 	}
 	if err := (Linux{}).Restore(devices[0]); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("restoring the first device while the second has its name: %v", err)
+		t.Errorf("error for restoring the first device while the second has its name = %v", err)
 	}
 	for _, i := range []int{1, 0, 1} {
 		if err := (Linux{}).Restore(devices[i]); err != nil {
-			t.Errorf("device %d: %v", i, err)
+			t.Errorf("cannot restore device %d: %v", i, err)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 	links, err := host.Links(pin)
 	if err != nil || len(links) != 1 || links[0].Name != "lo" || !host.Exists(pin) {
-		t.Errorf("links %v, %v", links, err)
+		t.Errorf("links = %v, %v, want only lo", links, err)
 	}
 	for range 2 {
 		if err := host.Unpin(pin); err != nil {
@@ -140,7 +140,7 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 		t.Errorf("the pin still exists: %v", err)
 	}
 	if err := host.Pin("/etc/passwd", pin); err == nil {
-		t.Error("a file was pinned")
+		t.Error("a file that is not a namespace was pinned")
 	}
 }
 
@@ -156,6 +156,6 @@ func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 		t.Errorf("unexpected error: %v", err)
 	}
 	if now, err := (Linux{}).Snapshot(cnichain.Device{Name: "eno1", IfName: "eno1"}); now.Index == 0 || err != nil {
-		t.Errorf("device is %+v, %v", now, err)
+		t.Errorf("snapshot = %+v, %v, want one with an index", now, err)
 	}
 }

@@ -59,7 +59,7 @@ func TestDeviceOnHostIsProven(t *testing.T) {
 		"old record, address only": {old, &netlink.Dummy{LinkAttrs: attrs("d1", 42, mac, 0)}, false},
 	} {
 		if found := findVirtual([]netlink.Link{test.link}, &test.device) != nil; found != test.want {
-			t.Errorf("%s: the link is considered to be the device: %v", name, found)
+			t.Errorf("%s: link recognized as the device: %v", name, found)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestTransitNames(t *testing.T) {
 		"dra-0a1b2c3": false, "xdra-0a1b2c3d": false, "eth0": false,
 	} {
 		if IsTransitName(name) != want {
-			t.Errorf("IsTransitName(%q): want %v", name, want)
+			t.Errorf("IsTransitName(%q) does not return %v", name, want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 	write(t, "no GID", ports, "1/gids/0")
 	if _, err := readGIDTable(sysfs, "mlx5_0"); err == nil || !strings.Contains(err.Error(), `"no GID" is not a GID`) {
-		t.Errorf("error for a file without a GID is %v", err)
+		t.Errorf("wrong error for a file without a GID: %v", err)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestErrorsOfGIDTables(t *testing.T) {
 	expect := func(start string) {
 		t.Helper()
 		if err := read(); !strings.HasPrefix(fmt.Sprint(err), start) {
-			t.Errorf("error is %v, want %s", err, start)
+			t.Errorf("error = %v, want it to start with %s", err, start)
 		}
 	}
 	expect("open /sys/class/infiniband/mlx5_0/ports:")
@@ -98,7 +98,7 @@ func TestGIDTableOfAStrangeName(t *testing.T) {
 	write(t, "", sysfs, "class/infiniband/ports/x")
 	for _, name := range []string{"", ".", "..", "../elsewhere"} {
 		if table, err := readGIDTable(sysfs, name); err == nil || !strings.Contains(err.Error(), "is not a file name") {
-			t.Errorf("%q: table %v, error %v", name, table, err)
+			t.Errorf("device name %q: table %v, error %v", name, table, err)
 		}
 	}
 }
@@ -185,6 +185,6 @@ func TestLinuxHostListsAddresses(t *testing.T) {
 	}
 	if have == nil || have.Index != link.Attrs().Index || have.MAC.String() != mac.String() ||
 		fmt.Sprint(have.Addresses) != "[10.0.0.1 10.0.0.2]" {
-		t.Errorf("links are %+v", links)
+		t.Errorf("wrong links: %+v", links)
 	}
 }
