@@ -29,7 +29,7 @@ func TestParseSelections(t *testing.T) {
 	for _, text := range []string{"a,,b", "a/b/c", "@net1", "[{", `[{"namespace": "ns"}]`, `{"name": "a"}`, "a@b@c/d",
 		"a,B", "a_b", "/a", "a@"} {
 		if got, err := ParseSelections(text, "ns"); err == nil {
-			t.Errorf("ParseSelections(%q) returned %v", text, got)
+			t.Errorf("ParseSelections(%q) returned %v, want an error", text, got)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func FuzzParseSelections(f *testing.F) {
 		selections, err := ParseSelections(text, "ns")
 		for _, selection := range selections {
 			if err != nil || strings.Count(selection.Network, "/") != 1 || selection.IfName == "" {
-				t.Errorf("%q: %+v and %v", text, selection, err)
+				t.Errorf("%q: got %+v and %v", text, selection, err)
 			}
 		}
 	})
@@ -86,11 +86,11 @@ func TestSelectNetworks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			names, err := SelectNetworks(test.wanted, map[string]string{key: test.annotation}, "ns")
 			if (err != nil) != (len(test.problems) > 0) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("unexpected result: error = %v", err)
 			}
 			for _, problem := range test.problems {
 				if !strings.Contains(err.Error(), problem) {
-					t.Errorf("error %q does not contain %q", err, problem)
+					t.Errorf("error = %q, want it to contain %q", err, problem)
 				}
 			}
 			if err == nil {
@@ -162,12 +162,12 @@ func TestDefine(t *testing.T) {
 				configs["ns/net"] = test.definition
 			}
 			if wanted := Definitions(topology, DefaultSchemas(), "ns"); !gocmp.Equal(wanted, []string{"ns/net"}) {
-				t.Errorf("wanted definitions are %v", wanted)
+				t.Errorf("definitions = %v, want ns/net", wanted)
 			}
 			defined, problems := Define(topology, DefaultSchemas(), "ns", configs)
 			if test.problem != "" {
 				if len(problems) != 1 || !strings.Contains(problems[0].Error(), test.problem) {
-					t.Errorf("problems are %v, want %q", problems, test.problem)
+					t.Errorf("problems = %v, want %q", problems, test.problem)
 				}
 				return
 			}
@@ -176,7 +176,7 @@ func TestDefine(t *testing.T) {
 			}
 			step := defined.Spec.Steps[0]
 			if got := string(step.Config.Raw); got != test.want || step.Network != "tenant" {
-				t.Errorf("network %s, configuration\n%s\nwant\n%s", step.Network, got, test.want)
+				t.Errorf("network = %s, configuration\n%s\nwant\n%s", step.Network, got, test.want)
 			}
 			if after, _ := json.Marshal(topology); string(after) != string(before) {
 				t.Errorf("the topology was changed: %s", after)
@@ -198,7 +198,7 @@ func TestNetworkMustBeNamed(t *testing.T) {
 		topology := selecting(t, fmt.Sprintf(`{topology: layer2, netAttachDefName: %q}`, name))
 		written := CheckContracts(topology, DefaultSchemas()).ToAggregate()
 		if written == nil || !strings.Contains(written.Error(), problem) {
-			t.Errorf("%q: %v, want %q", name, written, problem)
+			t.Errorf("%q: got problems %v, want %q", name, written, problem)
 		}
 		device := deviceNamed("up0")
 		device.CNIs = []string{"ovn-k8s-cni-overlay"}
@@ -206,19 +206,19 @@ func TestNetworkMustBeNamed(t *testing.T) {
 			Schemas: DefaultSchemas(), Plugins: plugins("ovn-k8s-cni-overlay"),
 			Devices: []RootDevice{{Step: "net", Device: device}}})
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), problem) {
-			t.Errorf("compiled %q: %v, want %q", name, problems, problem)
+			t.Errorf("compiling %q: got problems %v, want %q", name, problems, problem)
 		}
 		if wanted := PodNetworks(topology, DefaultSchemas(), "ns"); len(wanted) > 0 {
-			t.Errorf("%q: wanted networks are %v", name, wanted)
+			t.Errorf("%q: wanted networks = %v, want none", name, wanted)
 		}
 	}
 	topology := selecting(t, `{"netAttachDefName": "{{ claim.namespace }}/net"}`)
 	if problems := CheckContracts(topology, DefaultSchemas()); len(problems) > 0 {
-		t.Errorf("the topology must set values that a definition contains: %v", problems)
+		t.Errorf("setting a value that the definition also contains caused problems: %v", problems)
 	}
 	topology.Spec.Steps[0].IfName = "{{ pod.name }}"
 	if problems := CheckContracts(topology, DefaultSchemas()); len(problems) != 1 ||
 		!strings.Contains(problems[0].Error(), "remove ifName") {
-		t.Errorf("a name that is known too late: %v", problems)
+		t.Errorf("problems for a name that is known too late = %v", problems)
 	}
 }

@@ -32,7 +32,7 @@ func TestRDMADevicesOfADevice(t *testing.T) {
 				names += rdma.Name
 			}
 			if names != test.want {
-				t.Errorf("RDMA devices are %q, want %q", names, test.want)
+				t.Errorf("RDMA devices = %q, want %q", names, test.want)
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func TestCheckRDMA(t *testing.T) {
 			err := step.CheckRDMA(test.rdma, test.mode)
 			if test.wrong == "" && err != nil || test.wrong != "" &&
 				(err == nil || !contains(err.Error(), test.wrong)) {
-				t.Errorf("error is %v, want %q", err, test.wrong)
+				t.Errorf("error = %v, want %q", err, test.wrong)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestCompileRDMA(t *testing.T) {
 				Devices: []RootDevice{{Step: "link", Device: device}}})
 		if len(problems) > 0 || plan.Steps[0].RDMA == nil || plan.Steps[0].Moves != want[0] ||
 			plan.Steps[0].Stays != want[1] {
-			t.Errorf("%s: the plan is %+v with problems %v", cniType, plan, problems)
+			t.Errorf("%s: wrong plan %+v or problems %v", cniType, plan, problems)
 		}
 	}
 }
@@ -104,15 +104,15 @@ func TestLockedMemory(t *testing.T) {
 	} {
 		bytes, err := LockedMemory(&v1alpha1.StepLimits{LockedMemory: text})
 		if err != nil || bytes != want {
-			t.Errorf("locked memory %q is %d, %v, want %d", text, bytes, err, want)
+			t.Errorf("locked memory %q = %d, %v, want %d", text, bytes, err, want)
 		}
 	}
 	for _, text := range []string{"0", "-1", "much", "8GB", "1e30", "infinity"} {
 		if bytes, err := LockedMemory(&v1alpha1.StepLimits{LockedMemory: text}); err == nil {
-			t.Errorf("locked memory %q is %d", text, bytes)
+			t.Errorf("locked memory %q = %d, want an error", text, bytes)
 		}
 	}
 	if bytes, err := LockedMemory(nil); bytes != 0 || err != nil {
-		t.Errorf("locked memory without limits is %d, %v", bytes, err)
+		t.Errorf("locked memory without limits = %d, %v, want 0", bytes, err)
 	}
 }

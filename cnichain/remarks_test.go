@@ -119,11 +119,11 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas())
 	const want = "plugin whereabouts: its own reconciler frees addresses of running pods"
 	if len(remarks) != 1 || !strings.HasPrefix(remarks[0], want) {
-		t.Errorf("remarks %q, want one on the reconciler of whereabouts", remarks)
+		t.Errorf("remarks = %q, want one about the reconciler of whereabouts", remarks)
 	}
 	if remarks := cnichain.Remarks(topology,
 		cnichain.DefaultSchemas().With(schema("whereabouts", ""))); len(remarks) > 0 {
-		t.Errorf("remarks %q although the schema of the cluster has none", remarks)
+		t.Errorf("remarks = %q, want none because the cluster's schema has none", remarks)
 	}
 }
 
@@ -138,6 +138,6 @@ func TestRemarksFitIntoWarnings(t *testing.T) {
 	topology.Spec.Steps = []v1alpha1.Step{{Name: "a", Type: longest.Spec.CNIType}}
 	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas().With(longest))
 	if len(remarks) != 1 || utf8.RuneCountInString(remarks[0]) > 256 {
-		t.Errorf("%d remarks, want one of at most 256 characters: %q", len(remarks), remarks)
+		t.Errorf("got %d remarks, want one of at most 256 characters: %q", len(remarks), remarks)
 	}
 }

@@ -49,7 +49,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 		t.Run(cniType, func(t *testing.T) {
 			schema, known := DefaultSchemas().Lookup(cniType)
 			if !known {
-				t.Fatal("no schema")
+				t.Fatal("the plugin has no schema")
 			}
 			source := parseStructs(t, or(plugin.ours, filepath.Join(dir, "plugins", plugin.folder)))
 			want := map[string]v1alpha1.ParameterType{}
@@ -88,7 +88,7 @@ func moduleDir(t *testing.T, module string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil || strings.TrimSpace(string(out)) == "" {
-		t.Skipf("the sources of %s are not there: %v", module, err)
+		t.Skipf("the sources of %s are not available: %v", module, err)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -100,7 +100,7 @@ func parseStructs(t *testing.T, dir string) structs {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no sources in %s: %v", dir, err)
+		t.Fatalf("no source files in %s: %v", dir, err)
 	}
 	found := structs{}
 	for _, path := range slices.DeleteFunc(paths,
@@ -126,7 +126,7 @@ func parseStructs(t *testing.T, dir string) structs {
 func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.ParameterType) {
 	t.Helper()
 	if s[name] == nil {
-		t.Fatalf("no struct %s", name)
+		t.Fatalf("the sources have no struct %s", name)
 	}
 	for _, field := range s[name].Fields.List {
 		if len(field.Names) == 0 { // embedded; structs from other packages contain the common parameters
@@ -187,7 +187,7 @@ func TestSchemasHaveFewPatterns(t *testing.T) {
 	}
 	want := "spec.config.properties[q].pattern: Forbidden: a schema has at most 300 patterns: remove some"
 	if problems := ValidateSchema(&schema); len(problems) != 1 || problems[0].Error() != want {
-		t.Errorf("problems are %v, want %s", problems, want)
+		t.Errorf("problems = %v, want %s", problems, want)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestOneBandwidthForEachInterface(t *testing.T) {
 		problems := CheckContracts(topology, DefaultSchemas())
 		if (len(problems) > 0) != test.refused || test.refused &&
 			!strings.Contains(problems.ToAggregate().Error(), `on which step "one" runs bandwidth`) {
-			t.Errorf("%s: problems are %v", name, problems)
+			t.Errorf("%s: wrong problems: %v", name, problems)
 		}
 	}
 }

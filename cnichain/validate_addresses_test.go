@@ -74,7 +74,7 @@ func TestRunsOfAddresses(t *testing.T) {
 		written := topology(t, `[{name: a, type: macvlan, selector: {cel: "true"}, `+config+"}]")
 		problems := Validate(written, DefaultSchemas())
 		if len(problems) != len(want) {
-			t.Errorf("%s\n%d problems, want %d: %v", ipam, len(problems), len(want), problems)
+			t.Errorf("%s\ngot %d problems, want %d: %v", ipam, len(problems), len(want), problems)
 			continue
 		}
 		for i := range problems {

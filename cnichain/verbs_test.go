@@ -60,7 +60,7 @@ func TestGIDsOfAPod(t *testing.T) {
 				have = append(have, fmt.Sprint(gid.Index, " ", gid.Type, " ", gid.Interface, " ", gid.Address))
 			}
 			if diff := cmp.Diff(test.want, have); diff != "" || len(ambiguous) > 0 {
-				t.Errorf("GIDs (-want +have):\n%s\nambiguous %q", diff, ambiguous)
+				t.Errorf("GIDs (-want +got):\n%s\nambiguous %q, want none", diff, ambiguous)
 			}
 		})
 	}
@@ -76,15 +76,15 @@ func TestGIDsThatCannotBeToldApart(t *testing.T) {
 		entry(8, "10.0.0.1", GIDRoCEv2, "net1"), entry(9, "10.0.0.1", GIDRoCEv1, "net1")}
 	found, ambiguous := FindGIDs(table, []LinkAddresses{podLink("net1", "10.0.0.1", "fd00::1")})
 	if len(found) != 2 || found[0].Index != 3 || found[1].Index != 9 {
-		t.Errorf("found GIDs are %+v", found)
+		t.Errorf("wrong GIDs: %+v", found)
 	}
 	if len(ambiguous) != 1 || !strings.Contains(ambiguous[0], "the entries [2 8] for 10.0.0.1 on net1 (RoCE v2)") {
-		t.Errorf("ambiguous GIDs are %q", ambiguous)
+		t.Errorf("ambiguous GIDs = %q, want the entries for 10.0.0.1", ambiguous)
 	}
 	table[2].Port = 2
 	if found, ambiguous := FindGIDs(table, []LinkAddresses{podLink("net1", "10.0.0.1")}); len(found) != 3 ||
 		len(ambiguous) != 0 {
-		t.Errorf("two ports: found %+v, ambiguous %q", found, ambiguous)
+		t.Errorf("two ports: found %+v, ambiguous %q, want three and none", found, ambiguous)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAddressesWithoutGID(t *testing.T) {
 		"InfiniBand":             {[]VerbsDevice{{GIDs: []GID{{Type: GIDInfiniBand}}}}, []int{7}, "[]"},
 	} {
 		if have := fmt.Sprint(WithoutGID(test.devices, links, test.indexes)); have != test.want {
-			t.Errorf("%s: %s, want %s", name, have, test.want)
+			t.Errorf("%s: got %s, want %s", name, have, test.want)
 		}
 	}
 }

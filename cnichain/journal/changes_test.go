@@ -128,7 +128,7 @@ func TestWhatIsForgotten(t *testing.T) {
 		for range 12 {
 			opened, bucket := openWith(t, path, clock)
 			if have, want := allOf(t, bucket), h.states[len(h.states)-1]; !maps.Equal(have, want) {
-				t.Fatalf("seed %d: records are %v, want %v", seed, have, want)
+				t.Fatalf("seed %d: records = %v, want %v", seed, have, want)
 			}
 			replayed += opened.Replayed
 			h.live(t, random, bucket, clock)
@@ -183,7 +183,7 @@ func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 			return
 		}
 	}
-	t.Fatalf("seed %d: records are %v, want a state since the last operation that had to be on disk: %v", seed, have,
+	t.Fatalf("seed %d: records = %v, want a state since the last durable operation: %v", seed, have,
 		h.states[h.durable:])
 }
 
@@ -202,7 +202,7 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	for range 2 {
 		opened, bucket = openWith(t, path, clock)
 		if have := allOf(t, bucket); len(have) > 0 || opened.Replayed > 0 {
-			t.Errorf("records are %v, %d replayed", have, opened.Replayed)
+			t.Errorf("records = %v, %d replayed, want none", have, opened.Replayed)
 		}
 		kill(t, opened)
 	}
@@ -335,7 +335,7 @@ func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := bucket.Put("small", thing{Name: "refused"}); err == nil {
-		t.Error("a record was stored before earlier notes")
+		t.Error("a record was stored before earlier notes were")
 	}
 	if err := errors.Join(bucket.Delete("large"), bucket.Put("small", thing{Name: "stored"})); err != nil {
 		t.Error(err)
@@ -361,7 +361,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	want := map[string]string{"a": large, "c": large}
 	if have := allOf(t, bucket); !maps.Equal(have, want) || opened.Replayed != 2 {
-		t.Errorf("records are %.100v, %d replayed", have, opened.Replayed)
+		t.Errorf("records = %.100v, %d notes replayed, want 2 replayed", have, opened.Replayed)
 	}
 	if err := bucket.Note("refused", thing{Name: large}); err == nil {
 		t.Error("a write to a full disk returned no error")
@@ -408,7 +408,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	wait.Wait()
 	opened.bolt.MaxSize = 0
 	if have := allOf(t, bucket); have["a"] != "noted" {
-		t.Errorf("the record is %.20q", have["a"])
+		t.Errorf("record a = %.20q, want \"noted\"", have["a"])
 	}
 	kill(t, opened)
 }
@@ -429,7 +429,7 @@ func TestFileOfNotesIsFull(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, want) || opened.Replayed == 0 || opened.Replayed == len(want) {
-		t.Errorf("%d records, %d replayed", len(have), opened.Replayed)
+		t.Errorf("got %d records and %d replayed notes", len(have), opened.Replayed)
 	}
 }
 
@@ -441,7 +441,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 	opened, bucket := openAt(t, path)
 	if opened.NotesOff == nil {
-		t.Error("no error reported that notes cannot be used")
+		t.Error("NotesOff does not report that notes cannot be used")
 	}
 	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
 		t.Fatal(err)
@@ -475,7 +475,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) || opened.Replayed != 1 {
-		t.Errorf("records are %v, %d replayed", have, opened.Replayed)
+		t.Errorf("records = %v, %d notes replayed, want one", have, opened.Replayed)
 	}
 }
 
@@ -534,7 +534,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	opened, bucket = openAt(t, path)
 	defer func() { _ = opened.Close() }()
 	if opened.NotesOff == nil {
-		t.Error("no error reported that notes cannot be used")
+		t.Error("NotesOff does not report that notes cannot be used")
 	}
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
 		t.Errorf("unexpected records: %v", have)
@@ -577,7 +577,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 			}
 		}
 		if notes.end != noteSize*notesPerPage*pages {
-			t.Fatalf("notes have an unexpected size of %d bytes", notes.end)
+			t.Fatalf("the notes have an unexpected size: %d bytes", notes.end)
 		}
 		notes.rewind()
 		if contents[i], err = os.ReadFile(path); err != nil {
@@ -601,11 +601,11 @@ func TestNotesOfTwoTimes(t *testing.T) {
 		}
 		opened.close()
 		if len(found) < notesPerPage {
-			t.Errorf("pages %03b: read %d notes", kept, len(found))
+			t.Errorf("pages %03b: read only %d notes", kept, len(found))
 		}
 		for k, note := range found {
 			if note.Seq != found[0].Seq+uint64(k) {
-				t.Fatalf("pages %03b: note %d follows %d", kept, note.Seq, found[k-1].Seq)
+				t.Fatalf("pages %03b: note %d comes after note %d", kept, note.Seq, found[k-1].Seq)
 			}
 		}
 	}
@@ -643,9 +643,9 @@ func TestCallersAtOnceShareATransaction(t *testing.T) {
 	opened.committing.Unlock()
 	wait.Wait()
 	if n := transaction() - before; n != 1 {
-		t.Errorf("the callers needed %d transactions", n)
+		t.Errorf("concurrent calls used %d transactions, want 1", n)
 	}
 	if have := allOf(t, bucket); len(have) != callers {
-		t.Errorf("%d records", len(have))
+		t.Errorf("got %d records, want one for each caller", len(have))
 	}
 }

@@ -44,10 +44,10 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := bucket.Delete("never"); err != nil {
-		t.Errorf("deleting a missing record: %v", err)
+		t.Errorf("cannot delete a record that does not exist: %v", err)
 	}
 	if _, err := Open(path, epoch()); err == nil || !strings.Contains(err.Error(), "another driver holds it") {
-		t.Errorf("a second driver: %v", err)
+		t.Errorf("error for a second driver = %v, want one about the lock", err)
 	}
 	if err := opened.Close(); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestRecordsSurvive(t *testing.T) {
 	defer func() { _ = opened.Close() }()
 	records, damaged, err := bucket.All()
 	if err != nil || len(damaged) > 0 || len(records) != 1 || records["b"].Name != "b" {
-		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+		t.Errorf("records = %v, damaged = %v, %v, want only record b", records, damaged, err)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestUnreadableJournalIsSetAside(t *testing.T) {
 			opened, bucket := openAt(t, path)
 			defer func() { _ = opened.Close() }()
 			if opened.SetAside == "" || opened.Reason == nil {
-				t.Error("no error reported the unreadable journal")
+				t.Error("Open did not set the unreadable journal aside or report a reason")
 			}
 			if _, err := os.Stat(opened.SetAside); err != nil {
 				t.Error(err)
@@ -130,7 +130,7 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 	records, damaged, err := bucket.All()
 	if err != nil || len(records) != 1 || len(damaged) != 1 || damaged[0].Key != "bad" {
-		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+		t.Errorf("records = %v, damaged = %v, %v, want one of each", records, damaged, err)
 	}
 }
 
@@ -163,12 +163,12 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	defer func() { _ = opened.Close() }()
 	records, damaged, err := bucket.All()
 	if err != nil || len(damaged) > 0 || records["a"].Name != "a" || opened.SetAside != "" {
-		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+		t.Errorf("records = %v, damaged = %v, %v, want record a", records, damaged, err)
 	}
 	err = opened.bolt.View(func(tx *bbolt.Tx) error {
 		if stamped := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); stamped != fmt.Sprint(schema) ||
 			schema < 2 {
-			t.Errorf("the journal has schema %s after this driver opened it", stamped)
+			t.Errorf("the journal has the wrong schema %s after this driver opened it", stamped)
 		}
 		return nil
 	})
@@ -189,7 +189,7 @@ func TestFormIsThatOfTheLibrary(t *testing.T) {
 		payload, _ := json.Marshal(record)
 		want, err := json.Marshal(envelope{Schema: schema, Checksum: checksum(payload), Payload: payload})
 		if err != nil || string(got) != string(want) {
-			t.Errorf("a record is %s, want %s (%v)", got, want, err)
+			t.Errorf("record is %s, want %s (%v)", got, want, err)
 		}
 		for _, c := range []change{
 			{Seq: 7, Bucket: "things", Key: "<k>\xff", Record: got, noted: true, replaced: &change{}}, {Seq: 8},
@@ -199,7 +199,7 @@ func TestFormIsThatOfTheLibrary(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want, err := json.Marshal(c); err != nil || string(got) != string(want) {
-				t.Errorf("a note is %s, want %s (%v)", got, want, err)
+				t.Errorf("note is %s, want %s (%v)", got, want, err)
 			}
 		}
 	}

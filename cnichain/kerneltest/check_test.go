@@ -27,7 +27,7 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: error is %v, want %q in it", what, err, word)
+			t.Errorf("%s: error = %v, want it to contain %q", what, err, word)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestDoubleCheck(t *testing.T) {
 	wantWords(t, "healthy", b.executor.Check(context.Background(), made))
 	if seen := b.called("second", "CHECK"); !strings.Contains(seen, "CNI_NETNS="+b.pin) ||
 		!strings.Contains(seen, `"prevResult"`) || !strings.Contains(seen, `"net2"`) {
-		t.Errorf("CHECK was called with\n%s", seen)
+		t.Errorf("CHECK was called with the wrong input:\n%s", seen)
 	}
 	b.plugins["second"].follow(t, script{"CHECK": failsBefore})
 	wantWords(t, "a plugin objects", b.executor.Check(context.Background(), made), `step "b" (second)`, "CHECK",
@@ -79,7 +79,7 @@ func TestDoubleStatus(t *testing.T) {
 	wantWords(t, "all well", b.executor.Status(context.Background(), plan))
 	if seen := b.called("first", "STATUS"); strings.Contains(seen, "CNI_CONTAINERID") ||
 		strings.Contains(seen, "CNI_NETNS") || !strings.Contains(seen, `"type":"first"`) {
-		t.Errorf("STATUS was called with\n%s", seen)
+		t.Errorf("STATUS was called with the wrong input:\n%s", seen)
 	}
 	b.plugins["first"].follow(t, script{"STATUS": knowsNothing})
 	wantWords(t, "a plugin that does not know STATUS", b.executor.Status(context.Background(), plan))

@@ -136,7 +136,7 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 			b.plugins[moment].follow(t, script{"ADD": fault})
 			err := b.add(b.attachment(threeDoubles))
 			if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "("+moment+")") {
-				t.Errorf("%s: error is %v, want %q", what, err, words)
+				t.Errorf("%s: error = %v, want %q", what, err, words)
 			}
 			b.expect(what, b.before)
 			b.plugins[moment].follow(t, script{})
@@ -301,7 +301,7 @@ func (b *bench) await(path string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			b.Fatalf("%s did not appear in time", path)
+			b.Fatalf("timed out waiting for %s to appear", path)
 		}
 	}
 }

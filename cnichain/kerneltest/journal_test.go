@@ -52,7 +52,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 		aside, err := filepath.Glob(path + ".unreadable-*")
 		s.must(err)
 		if len(aside) != 1 {
-			t.Fatalf("%s: the files set aside are %v", name, aside)
+			t.Fatalf("%s: files set aside = %v, want one", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
 		s.must(os.WriteFile(path, kept, 0o600)) // as if an administrator had restored a copy
@@ -81,7 +81,7 @@ func TestNewerJournalIsLeftAlone(t *testing.T) {
 	schema("99")
 	output, err := s.process(orders{Recover: true}).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "newer driver") {
-		t.Errorf("the driver reports %q, %v", output, err)
+		t.Errorf("recovery printed %q, %v, want an error about a newer driver", output, err)
 	}
 	s.expect("a newer journal", attached)
 	schema("1")
@@ -98,7 +98,7 @@ type smallDisk struct {
 func newSmallDisk(t *testing.T) *smallDisk {
 	d := &smallDisk{T: t, dir: t.TempDir()}
 	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Skipf("needs to mount: %v", err)
+		t.Skipf("needs permission to mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(d.dir, unix.MNT_DETACH) })
 	return d
@@ -204,7 +204,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		t.Logf("disk full at %s: %d ADDs were rejected", name, refused)
 		if refused == 0 || name == "always" && refused != 4 { // one for each step, one for the attachment
-			t.Errorf("disk full at %s: unexpected number of rejected ADDs: %d", name, refused)
+			t.Errorf("disk full at %s: wrong number of rejected ADDs: %d", name, refused)
 		}
 	}
 }
@@ -234,10 +234,10 @@ func TestReadOnlyDisk(t *testing.T) {
 	b.must(call())
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	if err := call(); err != nil {
-		t.Errorf("attachments can no longer be rolled back: %v", err)
+		t.Errorf("plugins cannot be called while the journal is read-only: %v", err)
 	}
 	if opened, err := journal.Open(path, clock.RealClock{}); err == nil || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("the journal was opened: %v, %v", opened.SetAside, err)
+		t.Errorf("error for a read-only journal is wrong: set aside %v, error %v", opened.SetAside, err)
 	}
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT, ""))
 	if after, err := os.ReadFile(path); err != nil || !slices.Equal(before, after) {

@@ -114,7 +114,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 			l.reachable()
 			l.expect(before)
 			if current := l.neighbours("up0"); !slices.Equal(current, neighbours) || len(current) == 0 {
-				t.Errorf("neighbours are %v, were %v", current, neighbours)
+				t.Errorf("neighbors = %v, want %v", current, neighbours)
 			}
 			l.empty()
 		})
@@ -154,12 +154,12 @@ func TestLentAddressesEnd(t *testing.T) {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		l.must(err)
 		if len(addresses) != 1 || addresses[0].IP.String() != "192.168.61.2" || addresses[0].ValidLft > 90000-ran+60 {
-			t.Errorf("addresses are %v", addresses)
+			t.Errorf("wrong addresses or lifetimes: %v", addresses)
 		}
 		routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{LinkIndex: link.Attrs().Index,
 			Protocol: unix.RTPROT_BOOT}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 		if len(routes) != 1 || routes[0].Dst.String() != "10.61.0.0/16" {
-			t.Errorf("routes are %v", routes)
+			t.Errorf("routes = %v, want only 10.61.0.0/16", routes)
 		}
 		return err
 	})

@@ -88,12 +88,12 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 	for i := range a.attachment.Steps {
 		for _, made := range a.attachment.Steps[i].Merged.Interfaces {
 			if made.Name == "net1" && made.Mac != "02:00:00:00:00:99" {
-				t.Errorf("step %s reports %s for net1", a.attachment.Steps[i].Step.Name, made.Mac)
+				t.Errorf("step %s reports the wrong MAC address %s for net1", a.attachment.Steps[i].Step.Name, made.Mac)
 			}
 		}
 	}
 	if stdin := string(a.attachment.Steps[2].Stdin); !strings.Contains(stdin, `"mac":"02:00:00:00:00:99"`) {
-		t.Errorf("prevResult of the last step is outdated: %s", stdin)
+		t.Errorf("prevResult of the last step does not contain the new MAC address: %s", stdin)
 	}
 	a.del()
 }

@@ -83,7 +83,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 				a.del()
 				l.expect(before)
 				if t.Failed() {
-					t.Fatalf("failed when the calls were cancelled after %s", after)
+					t.Fatalf("failed with the calls canceled after %s", after)
 				}
 			}
 			l.empty()
@@ -194,7 +194,7 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 			l.says(a.tryDel(), z.complaint...)
 		}
 		if current := a.foreignLines("up0"); !slices.Equal(current, during) {
-			l.Errorf("a foreign link was touched: it was %q and is now %q", during, current)
+			l.Errorf("a foreign link was changed: it was %q and is now %q", during, current)
 		}
 		z.repair(a)
 	}
@@ -293,7 +293,7 @@ func TestRealHostDeviceAlias(t *testing.T) {
 			a.del()
 			l.onHost("up0", func(link netlink.Link) error {
 				if current := link.Attrs().Alias; current != test.alias {
-					t.Errorf("alias is %q, was %q", current, test.alias)
+					t.Errorf("alias = %q, want %q", current, test.alias)
 				}
 				return nil
 			})

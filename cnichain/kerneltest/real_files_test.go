@@ -110,7 +110,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	}
 	for name, schema := range cnichain.DefaultSchemas().All() {
 		if _, tried := filelessChains[name]; tried != schema.LeavesNoFiles {
-			t.Errorf("plugin %s: the schema declares that it leaves no files: %v; a chain tests this: %v", name,
+			t.Errorf("plugin %s: schema declares that it leaves no files: %v, but a chain tests this: %v", name,
 				schema.LeavesNoFiles, tried)
 		}
 	}

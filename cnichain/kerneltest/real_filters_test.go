@@ -98,7 +98,7 @@ func (l *realLab) prime(plan cnichain.Plan) {
 	for _, line := range l.filters() {
 		for _, text := range []string{"10.2.0.2", "10.3.0.2", "7070", p.attachment.SandboxID} {
 			if strings.Contains(line, text) {
-				l.Errorf("the first pod left behind: %s", line)
+				l.Errorf("this line still refers to the first pod: %s", line)
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	filters, err := netlink.FilterList(end, netlink.MakeHandle(0xffff, 0))
 	l.must(err)
 	if len(filters) != 1 {
-		l.Fatalf("%s has filters %v, want one", end.Attrs().Name, filters)
+		l.Fatalf("%s has filters %v, want exactly one", end.Attrs().Name, filters)
 	}
 	ifb, err := netlink.LinkByIndex(filters[0].(*netlink.U32).RedirIndex)
 	l.must(err)
@@ -171,6 +171,6 @@ func (p *realPod) answers(address, source string) {
 	}
 	defer func() { _ = connection.Close() }()
 	if said, err := io.ReadAll(connection); err != nil || string(said) != p.name {
-		p.Errorf("%s answers %q, want pod %s (%v)", source, said, p.name, err)
+		p.Errorf("%s answered %q, want pod %s (%v)", source, said, p.name, err)
 	}
 }

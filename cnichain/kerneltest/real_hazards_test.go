@@ -194,7 +194,7 @@ func (z hazard) try(l *realLab, plugin string, kind realKind) {
 	want := l.state()
 	p.add()
 	if lines := p.show(); len(lines) != 1 || lines[0][:4] != "net1" {
-		l.Fatalf("the links in the pod are %v", lines)
+		l.Fatalf("links in the pod = %v, want only net1", lines)
 	}
 	foreign := z.happens(p)
 	want = without(want, append(foreign, z.moves)...)

@@ -95,11 +95,11 @@ func impersonate(t *testing.T, mover string) {
 				_ = a.tryDel()
 			}
 			if current := l.inPodOf(a); len(current) != len(mine) {
-				t.Errorf("the application's links were touched: they were %v and are now %v", mine, current)
+				t.Errorf("the application's links were changed: they were %v and are now %v", mine, current)
 			}
 			for _, name := range []string{"up0", "uplink9"} {
 				if link, err := netlink.LinkByName(name); err == nil {
-					t.Errorf("the application's %s is on the host with the name %s", link.Type(), name)
+					t.Errorf("the application's %s was moved to the host as %s", link.Type(), name)
 				}
 			}
 			l.must(hidden.Close())
@@ -214,14 +214,14 @@ func TestLinksThatStandOnOthers(t *testing.T) {
 		t.Errorf("lower devices of upper0 (-want +got):\n%s", diff)
 	}
 	if below := seen("port1"); below != nil {
-		t.Errorf("the veth has the lower devices %+v, want none", below)
+		t.Errorf("the veth has lower devices %+v, want none", below)
 	}
 	pod, err := netns.GetFromPath(cnitest.NewPod(t, "elsewhere"))
 	h.must(err)
 	defer func() { h.must(pod.Close()) }()
 	h.must(netlink.LinkSetNsFd(port0, int(pod)))
 	if below := seen("upper0"); below != nil {
-		t.Errorf("upper0 has the lower devices %+v, although these are in a pod", below)
+		t.Errorf("upper0 has lower devices %+v, want none because these are in a pod", below)
 	}
 }
 
@@ -256,26 +256,26 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
-		t.Errorf("for the virtio link, OnHost returned %v, %v", onHost, err)
+		t.Errorf("for the virtio link, OnHost returned %v, %v, want true", onHost, err)
 	}
 	// A link is recognized even if it was renamed after the names were read.
 	inSys("0000:03:00.0", "port0", "port1")
 	inSys("0000:03:00.0", "port1", "port1")
 	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",
 		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
-		t.Errorf("the link that is now named port1 is %s, %v", now.IfName, err)
+		t.Errorf("link with the old name port0 is now %s, %v, want port1", now.IfName, err)
 	}
 	// A link that is being moved to another network namespace already has its new index, which may belong to another
 	// link in the old namespace.
 	inSys("0000:04:00.0", "moving", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "y", IfName: "moving",
 		PCIAddress: "0000:04:00.0"}); onHost || err != nil {
-		t.Errorf("for a link whose index belongs to another one, OnHost returned %v, %v", onHost, err)
+		t.Errorf("for a link whose index belongs to another one, OnHost returned %v, %v, want false", onHost, err)
 	}
 	before := h.state()
 	h.must(os.RemoveAll("/sys/bus/pci/devices/" + function + "/net/port0"))
 	if onHost, err := (host.Linux{}).OnHost(device); onHost || err != nil {
-		t.Errorf("OnHost returned %v, %v", onHost, err)
+		t.Errorf("for a link missing from sysfs, OnHost returned %v, %v, want false", onHost, err)
 	}
 	if err := (host.Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("unexpected error: %v", err)
@@ -306,6 +306,6 @@ func TestKeptLinkIsNotRestored(t *testing.T) {
 	device.KeepsLink = false
 	_ = host.Linux{}.Restore(device)
 	if now, err := netlink.LinkByName("port0"); err != nil || now.Attrs().MTU != 1500 {
-		t.Errorf("the settings of other links are no longer restored: %v, %v", now, err)
+		t.Errorf("the settings of other links are not restored: %v, %v", now, err)
 	}
 }

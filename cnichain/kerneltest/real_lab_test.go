@@ -220,7 +220,7 @@ func (p *realPod) tryAdd() error {
 func (p *realPod) add() {
 	p.Helper()
 	if err := p.tryAdd(); err != nil {
-		p.Fatalf("pod %s: ADD: %v", p.name, err)
+		p.Fatalf("ADD of pod %s failed: %v", p.name, err)
 	}
 }
 
@@ -234,7 +234,7 @@ func (l *realLab) says(err error, parts ...string) {
 	l.Helper()
 	for _, part := range parts {
 		if err == nil || !strings.Contains(err.Error(), part) {
-			l.Errorf("error is %v\nwant one with %q", err, part)
+			l.Errorf("error =\n%v\nwant one that contains %q", err, part)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (p *realPod) tryDel(claims ...string) error {
 func (p *realPod) del(claims ...string) {
 	p.Helper()
 	if err := p.tryDel(claims...); err != nil {
-		p.Errorf("pod %s: DEL: %v", p.name, err)
+		p.Errorf("DEL of pod %s failed: %v", p.name, err)
 	}
 }
 
@@ -255,7 +255,7 @@ func (p *realPod) healthy() {
 	p.Helper()
 	before := p.state()
 	if err := p.executor.Check(context.Background(), p.attachment); err != nil {
-		p.Errorf("pod %s: CHECK of a healthy attachment: %v", p.name, err)
+		p.Errorf("CHECK of the healthy pod %s failed: %v", p.name, err)
 	}
 	p.expect(before)
 }
@@ -398,7 +398,7 @@ func (p *realPod) reaches(source string, other *realPod, address string) {
 	listener, err := inNamespace(other.path,
 		func() (net.Listener, error) { return net.Listen("tcp", net.JoinHostPort(address, "0")) })
 	if err != nil {
-		p.Errorf("pod %s can't listen on %s: %v", other.name, address, err)
+		p.Errorf("pod %s cannot listen on %s: %v", other.name, address, err)
 		return
 	}
 	defer func() { _ = listener.Close() }()
@@ -407,7 +407,7 @@ func (p *realPod) reaches(source string, other *realPod, address string) {
 	connection, err := inNamespace(p.path,
 		func() (net.Conn, error) { return dialer.Dial("tcp", listener.Addr().String()) })
 	if err != nil {
-		p.Errorf("pod %s can't reach pod %s: %v", p.name, other.name, err)
+		p.Errorf("pod %s cannot reach pod %s: %v", p.name, other.name, err)
 		return
 	}
 	defer func() { _ = connection.Close() }()

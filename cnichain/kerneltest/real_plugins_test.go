@@ -18,7 +18,7 @@ func (l *realLab) needs(programs ...string) {
 	l.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			l.Skipf("needs %s, which is run by a CNI plugin: %v", program, err)
+			l.Skipf("needs %s, which a CNI plugin runs: %v", program, err)
 		}
 	}
 }

@@ -268,7 +268,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				a := l.pod(fmt.Sprintf("t%d", run), plan)
 				err := a.tryAdd()
 				if (err == nil) != (used == "") {
-					l.Errorf("after %q, the node used the link by %q, and ADD returned %v", done, used, err)
+					l.Errorf("after %q, with the link used by %q, ADD returned %v", done, used, err)
 				}
 				a.del()
 				a.end()

@@ -41,7 +41,7 @@ func TestRealRefusals(t *testing.T) {
 			topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{Steps: test.Steps}}
 			problems := cnichain.Validate(topology, cnichain.DefaultSchemas())
 			if len(problems) > 1 || (len(problems) == 1) != (test.Error != "") {
-				t.Errorf("the validation has %v", problems)
+				t.Errorf("wrong problems from validation: %v", problems)
 			}
 			steps, err := yaml.Marshal(test.Steps)
 			l.must(err)
@@ -51,7 +51,7 @@ func TestRealRefusals(t *testing.T) {
 			}
 			err = l.pod("a", plan).tryAdd()
 			if (err != nil) != (test.Error != "") || err != nil && !strings.Contains(err.Error(), test.Error) {
-				t.Errorf("ADD returns %v, want %q", err, test.Error)
+				t.Errorf("ADD returned %v, want %q", err, test.Error)
 			}
 		})
 	}

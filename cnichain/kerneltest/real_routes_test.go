@@ -62,7 +62,7 @@ func TestRealDefaultRoute(t *testing.T) {
 		p.clusterNetwork()
 		p.refused("macvlan replaced the pod's IPv4 default route through eth0", "net1", "set defaultRoute: true")
 		if got := p.defaultRoutes(unix.AF_INET); !slices.Equal(got, []string{"eth0"}) {
-			t.Errorf("%s: after the refusal, the default routes use %v", name, got)
+			t.Errorf("%s: after the refusal, default routes use %v, want eth0", name, got)
 		}
 	}
 	p := l.pod("gateway", l.plan("first", `
@@ -99,7 +99,7 @@ func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 		p.clusterNetwork()
 		p.add()
 		if got := strings.Join(p.defaultRoutes(unix.AF_INET), " "); got != test.want {
-			t.Errorf("%s: the default routes use %q, want %q", name, got, test.want)
+			t.Errorf("%s: default routes use %q, want %q", name, got, test.want)
 		}
 		p.del()
 	}
@@ -129,7 +129,7 @@ func TestRealSnapshotOfAScalableFunction(t *testing.T) {
 	device, err := l.kernel().Snapshot(cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, PF: "0000:03:00.0",
 		AuxiliaryDevice: "mlx5_core.sf.2"})
 	if err != nil || device.VF != nil || device.Index == 0 {
-		t.Errorf("got %+v, %v", device, err)
+		t.Errorf("snapshot = %+v, %v, want one with an index and without a VF", device, err)
 	}
 }
 
@@ -140,14 +140,14 @@ func TestRealDeviceNodes(t *testing.T) {
 	}
 	l := newRealLab(t, nil)
 	if err := l.kernel().CheckDeviceNode("/dev/net/tun"); err != nil {
-		t.Skipf("needs the module tun: %v", err)
+		t.Skipf("needs the kernel module tun: %v", err)
 	}
 	l.uplink("up0")
 	p := l.pod("a", l.plan("first", "- {name: link, type: macvlan, deviceNodes: [tun], config: {mode: bridge}}",
 		l.shared("link", "up0")))
 	p.add()
 	if got := p.record().Steps[0].Files(); !slices.Equal(got, []string{"/dev/net/tun"}) {
-		t.Errorf("the files are %v", got)
+		t.Errorf("files = %v, want /dev/net/tun", got)
 	}
 	p.del()
 	l.says(l.kernel().CheckDeviceNode("/dev/no-such-device"), "/dev/no-such-device", "modprobe no_such_device")

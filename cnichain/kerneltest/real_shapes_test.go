@@ -188,7 +188,7 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 			before := l.state()
 			a.add()
 			if len(a.show()) != 2 {
-				t.Errorf("the pod has %v", a.show())
+				t.Errorf("links in the pod = %v, want two", a.show())
 			}
 			if name == "masquerading" {
 				// The instances share a network, so in the same container they also share a rule chain. The first

@@ -37,7 +37,7 @@ func (l *realLab) state() []string {
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {
-		l.Errorf("the state is wrong (-want +got):\n%s", diff)
+		l.Errorf("wrong state (-want +got):\n%s", diff)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 					plan := l.plan("first", strings.Replace(steps, "host-device", mover, 1), l.exclusive("link", "up0"))
 					a := l.pod("a", plan)
 					if err := a.tryAdd(); (err == nil) != (attempt == "next sandbox") {
-						t.Fatalf("first attempt: %v", err)
+						t.Fatalf("unexpected result of the first attempt: %v", err)
 					}
 					a.del()
 					l.onHost("up0", func(link netlink.Link) error { return use(l, link) })
@@ -194,7 +194,7 @@ func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 			l.expect(want)
 			l.onHost("up0", func(link netlink.Link) error {
 				if link.Attrs().Alias != "of the administrator" {
-					t.Errorf("alias is %q", link.Attrs().Alias)
+					t.Errorf("alias = %q, want \"of the administrator\"", link.Attrs().Alias)
 				}
 				return nil
 			})

@@ -36,7 +36,7 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	}
 	for _, leftover := range p.executor.Leftovers() {
 		if err := p.executor.Retry(p.Context(), leftover.Key); err != nil {
-			p.Errorf("%s stays in quarantine: %v", leftover.Key, err)
+			p.Errorf("%s is still quarantined: %v", leftover.Key, err)
 		}
 	}
 	p.empty()
@@ -301,7 +301,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	l.empty()
 	l.onHost("wg0", func(link netlink.Link) error {
 		if link.Attrs().Alias != "the first" {
-			t.Errorf("the device has the alias %q", link.Attrs().Alias)
+			t.Errorf("alias of the device = %q, want \"the first\"", link.Attrs().Alias)
 		}
 		return nil
 	})
@@ -329,7 +329,7 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	}
 	l.onHost("up0", func(link netlink.Link) error {
 		if link.Attrs().Alias != "the second" {
-			t.Errorf("the host's link has the alias %q", link.Attrs().Alias)
+			t.Errorf("alias of the host's link = %q, want \"the second\"", link.Attrs().Alias)
 		}
 		return nil
 	})
@@ -337,7 +337,7 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	a.del()
 	l.onHost("up0", func(link netlink.Link) error {
 		if link.Attrs().Alias != "the first" {
-			t.Errorf("the device has the alias %q", link.Attrs().Alias)
+			t.Errorf("alias of the device = %q, want \"the first\"", link.Attrs().Alias)
 		}
 		return nil
 	})

@@ -74,7 +74,7 @@ func newVFBench(t *testing.T) *vfBench {
 	v.must(err)
 	if v.baseline.VF == nil || v.baseline.VF.VLAN != 5 || v.baseline.VF.QoS != 2 || !v.baseline.VF.Trust ||
 		v.baseline.Driver == "" {
-		t.Fatalf("the baseline is %+v, %+v", v.baseline, v.baseline.VF)
+		t.Fatalf("wrong baseline: %+v, %+v", v.baseline, v.baseline.VF)
 	}
 	return v
 }
@@ -208,12 +208,12 @@ func TestVFAfterAReboot(t *testing.T) {
 	v.must(err)
 	if now.MTU != 1400 || now.VF == nil || now.VF.VLAN != 6 || now.BootID != "of the next boot" ||
 		now.Port != v.baseline.Port {
-		t.Errorf("the new baseline is %+v, %+v", now.Baseline, now.VF)
+		t.Errorf("wrong new baseline: %+v, %+v", now.Baseline, now.VF)
 	}
 	v.must(later.Restore(v.baseline))
 	v.must(later.FreeAddress(v.baseline))
 	if onHost, err := later.OnHost(v.baseline); !onHost || err != nil {
-		t.Errorf("the function is on the host: %v, %v", onHost, err)
+		t.Errorf("the function is not on the host: OnHost returned %v, %v", onHost, err)
 	}
 	after, err := later.Snapshot(v.baseline)
 	v.must(err)

@@ -31,13 +31,13 @@ func TestDocumentsWithoutSecrets(t *testing.T) {
 		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, which only decoding can show
 	} {
 		if got := MayHaveSecrets([]byte(document)); got != want {
-			t.Errorf("%s may have secrets: %v, want %v", document, got, want)
+			t.Errorf("MayHaveSecrets(%s) = %v, want %v", document, got, want)
 		}
 	}
 	for _, word := range secretWords() {
 		for _, key := range []string{word, strings.ToUpper(word), "my" + word + "2"} {
 			if !SecretKeys().MatchString(key) || !MayHaveSecrets([]byte(`{"`+key+`":1}`)) {
-				t.Errorf("the key %q is not recognized as that of a secret", key)
+				t.Errorf("key %q was not recognized as a secret", key)
 			}
 		}
 	}
@@ -54,6 +54,6 @@ func TestShorten(t *testing.T) {
 		}
 	}
 	if got := Shorten(strings.Repeat("\xff", 10), 8); !utf8.ValidString(got) || len(got) > 8+len("…") {
-		t.Errorf("%q exceeds the limit", got)
+		t.Errorf("%q is longer than the limit or not valid UTF-8", got)
 	}
 }

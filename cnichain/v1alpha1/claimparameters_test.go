@@ -60,7 +60,7 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"ips":[` + many + `]}`:                "17 addresses, 16 at most",
 	} {
 		if _, err := v1alpha1.DecodeClaimParameters([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error is %v, want %q", raw, err, want)
+			t.Errorf("%s: error = %v, want %q", raw, err, want)
 		}
 	}
 }
@@ -71,12 +71,12 @@ func TestParametersOfEveryServedVersion(t *testing.T) {
 		header := `{"apiVersion":"` + served.String() + `",`
 		claim, err := v1alpha1.DecodeClaimParameters([]byte(header + `"kind":"ClaimParameters","interfaceName":"net7"}`))
 		if err != nil || claim.InterfaceName != "net7" {
-			t.Errorf("%s: got %+v, %v", served, claim, err)
+			t.Errorf("%s: got claim parameters %+v, %v", served, claim, err)
 		}
 		class, err := v1alpha1.DecodeParameters([]byte(header +
 			`"kind":"StepParameters","networkTopologyRef":{"name":"t"},"step":"s"}`))
 		if err != nil || class.Step != "s" || class.NetworkTopologyRef.Name != "t" {
-			t.Errorf("%s: got %+v, %v", served, class, err)
+			t.Errorf("%s: got step parameters %+v, %v", served, class, err)
 		}
 	}
 	const want = `apiVersion "networking.dra.io/v1beta2", this driver reads "networking.dra.io/v1alpha1, networking.dra.io/v1beta1"`

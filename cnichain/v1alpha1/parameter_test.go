@@ -36,7 +36,7 @@ func TestUnreadableParametersAreRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(list.Items) != 2 || list.Items[1].Spec.CNIType != "b" {
-				t.Fatalf("schemas are %+v", list.Items)
+				t.Fatalf("wrong schemas: %+v", list.Items)
 			}
 			if diff := cmp.Diff(test.want, list.Items[0].Spec.Config.Properties["x"]); diff != "" {
 				t.Errorf("parameter (-want +got):\n%s", diff)
