@@ -216,7 +216,7 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	h.Remove("enp3s0f0")
 	for _, d := range read(t, h).Devices {
 		if d.PCIAddress == "0000:03:00.0" {
-			t.Errorf("the function had index %d among the devices, and without its interface it is %q", before, d.Name)
+			t.Errorf("%d devices before; without its interface, the function is still the device %q", before, d.Name)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 				t.Errorf("unexpected verbs: %+v", verbs)
 			}
 			if waits := clock.waited > 0; waits != test.waits || clock.waited > 2*time.Second {
-				t.Errorf("waited too long, or not at all: %s", clock.waited)
+				t.Errorf("unexpected wait of %s", clock.waited)
 			}
 			w.must(w.del(made))
 			w.expect(cleanNode)
