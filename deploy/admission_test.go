@@ -74,7 +74,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 				info.Extra["authentication.kubernetes.io/node-name"] = []string{test.tokenNode}
 			}
 			if got := decide(t, policy, test.operation, test.object, test.old, info); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
+				t.Errorf("got decision %s, want %s", got, test.want)
 			}
 		})
 	}
@@ -120,13 +120,13 @@ func TestAdmissionPolicyIsInForce(t *testing.T) {
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "admission.yaml")
 	if *policy.Spec.FailurePolicy != admissionregistration.Fail || binding.Spec.PolicyName != policy.Name ||
 		len(binding.Spec.ValidationActions) != 1 || binding.Spec.ValidationActions[0] != admissionregistration.Deny {
-		t.Errorf("the policy %s does not deny", policy.Name)
+		t.Errorf("the policy %s does not fail closed, or its binding does not deny", policy.Name)
 	}
 	accounts := all[interface {
 		runtime.Object
 		metav1.Object
 	}](load(t, "node.yaml"))
 	if account := accounts[0]; nodeAccount != "system:serviceaccount:"+account.GetNamespace()+":"+account.GetName() {
-		t.Errorf("the driver runs as %s/%s", account.GetNamespace(), account.GetName())
+		t.Errorf("the driver runs as %s/%s, which the policy does not name", account.GetNamespace(), account.GetName())
 	}
 }

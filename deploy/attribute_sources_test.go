@@ -157,7 +157,7 @@ func TestAttributeSources(t *testing.T) {
 			server := test.service(t)
 			environment := []string{"METADATA_SERVER=" + server.URL, "PATH=" + tools + ":" + os.Getenv("PATH")}
 			if problems, err := run(t, script, directory, environment...); err != nil || problems != "" {
-				t.Fatalf("%v: %s", err, problems)
+				t.Fatalf("running the script: %v: %s", err, problems)
 			}
 			files := &nodeattributes.Directory{Path: directory}
 			expect := func() {
@@ -166,7 +166,8 @@ func TestAttributeSources(t *testing.T) {
 				facts := nodeattributes.Apply(discovery.Facts{Devices: []discovery.Device{{Name: "eth0",
 					Interface: "eth0", MAC: "42:01:c0:a8:01:02"}}}, read)
 				if got := facts.Devices[0]; attributesOf(&got) != test.want || problems != nil {
-					t.Errorf("(-want +got), problems %v:\n%s", problems, cmp.Diff(test.want, attributesOf(&got)))
+					t.Errorf("wrong attributes (-want +got), problems %v:\n%s",
+						problems, cmp.Diff(test.want, attributesOf(&got)))
 				}
 			}
 			expect()
@@ -176,11 +177,11 @@ func TestAttributeSources(t *testing.T) {
 			}
 			problems, err := run(t, script, directory, environment...)
 			if err == nil || !strings.Contains(problems, "cannot publish the attributes of "+script) {
-				t.Errorf("without the source: %v: %s", err, problems)
+				t.Errorf("without the source: got error %v with output %s, want a failure", err, problems)
 			}
 			expect()
 			if left, err := filepath.Glob(filepath.Join(directory, ".*.new")); err != nil || len(left) > 0 {
-				t.Errorf("%v, left behind: %v", err, left)
+				t.Errorf("error = %v, leftover temporary files: %v", err, left)
 			}
 		})
 	}
@@ -223,10 +224,11 @@ func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 		t.Cleanup(server.Close)
 		directory := t.TempDir()
 		if problems, err := run(t, test.script, directory, "METADATA_SERVER="+server.URL); err == nil {
-			t.Errorf("%s without %s: published; %s", test.script, test.fails, problems)
+			t.Errorf("%s without %s: published attributes, want an error; output: %s",
+				test.script, test.fails, problems)
 		}
 		if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
-			t.Errorf("%s without %s: %v, %v", test.script, test.fails, err, left)
+			t.Errorf("%s without %s: error = %v, leftover files: %v", test.script, test.fails, err, left)
 		}
 	}
 }
@@ -258,6 +260,6 @@ func TestRunnersOfAttributeSources(t *testing.T) {
 		}
 	}
 	if len(load(t, filepath.Join(attributeSources, "daemonset.yaml"))) != 1 {
-		t.Error("daemonset.yaml does not have one object")
+		t.Error("daemonset.yaml does not contain exactly one object")
 	}
 }

@@ -31,7 +31,7 @@ func TestReadmeOfTheChart(t *testing.T) {
 	for line := range strings.Lines(string(readme)) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `") && len(cells) == 3 {
 			if strings.TrimSpace(strings.Trim(cells[2], "|\n")) == "" {
-				t.Errorf("the description is missing: %s", line)
+				t.Errorf("README row has no description: %s", line)
 			}
 			got = append(got, cells[0][2:]+" "+cells[1])
 		}
@@ -39,7 +39,7 @@ func TestReadmeOfTheChart(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("chart/README.md (-values.yaml +README):\n%s", diff)
+		t.Errorf("chart/README.md does not match (-values.yaml +README):\n%s", diff)
 	}
 }
 
@@ -69,22 +69,22 @@ func TestHookOfTheChart(t *testing.T) {
 	}
 	documents := strings.Split(strings.Trim(text, "-\n"), "\n---\n")
 	if len(documents) != 3 {
-		t.Fatalf("%d objects, want 3:\n%s", len(documents), text)
+		t.Fatalf("got %d objects, want 3:\n%s", len(documents), text)
 	}
 	for _, document := range documents {
 		if !strings.Contains(document, "helm.sh/hook: test\n") ||
 			!strings.Contains(document, "helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n") {
-			t.Errorf("this would be installed, or stay:\n%s", document)
+			t.Errorf("object is not a test hook, or is not deleted after the test:\n%s", document)
 		}
 	}
 	// Helm drops null values, so if the driver has no tolerations, neither does the test.
 	if text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml", "--set", "node.tolerations=null"); err != nil ||
 		strings.Contains(text, "tolerations") {
-		t.Errorf("without tolerations: %s\n%s", problems, text)
+		t.Errorf("rendering without tolerations: %s\n%s", problems, text)
 	}
 	installed, _, err := template(t)
 	if err != nil || strings.Contains(installed, "dra-network-test") {
-		t.Errorf("the chart installs its test: %v", err)
+		t.Errorf("a regular installation renders the chart's test: %v", err)
 	}
 }

@@ -83,13 +83,13 @@ func TestManifestsAreTheChart(t *testing.T) {
 		return named
 	}
 	if diff := cmp.Diff(names(applied), names(fromChart)); diff != "" {
-		t.Errorf("run `make generate` (-manifests +chart):\n%s", diff)
+		t.Errorf("manifests and chart differ, run `make generate` (-manifests +chart):\n%s", diff)
 	}
 }
 
 func TestChartIsWithoutRemarks(t *testing.T) {
 	if out, problems, err := helm(t, "lint", "--strict", "chart"); err != nil {
-		t.Errorf("%v\n%s%s", err, out, problems)
+		t.Errorf("helm lint failed: %v\n%s%s", err, out, problems)
 	}
 }
 
@@ -173,12 +173,12 @@ func TestSettingsOfTheChart(t *testing.T) {
 			text, _ := rendered(t, test.set...)
 			for _, want := range test.want {
 				if !strings.Contains(text, want) {
-					t.Errorf("%q is missing", want)
+					t.Errorf("the output does not contain %q", want)
 				}
 			}
 			for _, not := range test.not {
 				if strings.Contains(text, not) {
-					t.Errorf("%q is there", not)
+					t.Errorf("the output contains %q", not)
 				}
 			}
 		})
@@ -206,7 +206,7 @@ func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 			}
 		}
 		if mounts != want || volumes != want {
-			t.Errorf("with %s there are %d mounts and %d volumes, want %d", set, mounts, volumes, want)
+			t.Errorf("with %s, got %d mounts and %d volumes, want %d of each", set, mounts, volumes, want)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestPathsOfDistributions(t *testing.T) {
 		"--attribute-dir=/data/attributes",
 	} {
 		if !slices.Contains(pod.Containers[0].Args, want) {
-			t.Errorf("the driver is not told %s: %v", want, pod.Containers[0].Args)
+			t.Errorf("the driver's arguments do not contain %s: %v", want, pod.Containers[0].Args)
 		}
 	}
 }
@@ -351,10 +351,10 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, problems, err := template(t, test.set)
 			if err == nil {
-				t.Fatalf("%s is taken:\n%s", test.set, out)
+				t.Fatalf("invalid setting %s is accepted:\n%s", test.set, out)
 			}
 			if !strings.Contains(problems, test.want) {
-				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
+				t.Errorf("%s: want an error with %q, got %s", test.set, test.want, problems)
 			}
 			// For these keywords, Helm prints neither further details nor a description.
 			for _, unclear := range []string{"does not match pattern", "'not' failed", "'anyOf' failed"} {
@@ -378,14 +378,14 @@ func TestOwnNamesAreReserved(t *testing.T) {
 	names := reserved(t, "node", "extraMounts", "items", "properties", "name")
 	for _, volume := range node.Volumes {
 		if !names.MatchString(volume.Name) {
-			t.Errorf("node.extraMounts may be called %s, as a volume of the driver's own", volume.Name)
+			t.Errorf("node.extraMounts accepts the name %s, which a volume of the driver uses", volume.Name)
 		}
 	}
 	for part, pod := range map[string]corev1.PodSpec{"node": node, "controller": controller} {
 		flags := reserved(t, part, "extraArgs", "items")
 		for _, flag := range pod.Containers[0].Args {
 			if !flags.MatchString(flag) {
-				t.Errorf("%s.extraArgs may have %s, which the chart sets", part, flag)
+				t.Errorf("%s.extraArgs accepts %s, which the chart sets", part, flag)
 			}
 		}
 	}
@@ -441,7 +441,7 @@ func TestFlagsAreKnown(t *testing.T) {
 		}
 		names, _, _ := strings.Cut(strings.TrimPrefix(given.String(), "^--"), "=")
 		if got := strings.Split(strings.Trim(names, "()"), "|"); !cmp.Equal(got, want) {
-			t.Errorf("%s.extraArgs takes %q, and %s has %q that no value sets: correct values.schema.json", part, got,
+			t.Errorf("%s.extraArgs accepts %q, but %s has %q that no value sets: correct values.schema.json", part, got,
 				program, want)
 		}
 	}
@@ -458,7 +458,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 		"1:2::7:8/100", "fd00::1%eth0/64", "", "/8", " 10.0.0.0/8"} {
 		_, err := netip.ParsePrefix(text)
 		if got := cidr.MatchString(text); got != (err == nil) {
-			t.Errorf("network %q is taken: %t, and to be read: %v", text, got, err)
+			t.Errorf("network %q: schema accepts it: %t, Go parses it with error %v", text, got, err)
 		}
 	}
 	image := patternOf(t, "properties", "node", "properties", "image", "properties", "repository", "if")
@@ -469,7 +469,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 		"registry.example/": false, "/driver": false, "a b": false,
 		"driver@sha256:0000000000000000000000000000000000000000000000000000000000000000": false} {
 		if got := image.MatchString(text); got != takes {
-			t.Errorf("image %q is taken: %t", text, got)
+			t.Errorf("image %q: schema accepts it: %t", text, got)
 		}
 	}
 	address := patternOf(t, "properties", "node", "properties", "httpAddress", "if")
@@ -477,7 +477,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 		"[::]:65535", "127.0.0.1", "[::1]", "::1:9680", "[1:::2]:9680", "300.0.0.1:9680", "127.0.0.1:65536"} {
 		_, err := netip.ParseAddrPort(text)
 		if got := address.MatchString(text); got != (err == nil) {
-			t.Errorf("address %q is taken: %t, and to be read: %v", text, got, err)
+			t.Errorf("address %q: schema accepts it: %t, Go parses it with error %v", text, got, err)
 		}
 	}
 	quantity := patternOf(t, "definitions", "quantityText")
@@ -486,7 +486,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 		"", "1 Gi", "1Ki2", "+1", "--1", "1Zi", "7n", "7u", "1G", "1T", "1Pi", "1e"} {
 		_, err := resource.ParseQuantity(text)
 		if got := quantity.MatchString(text); got != (err == nil) {
-			t.Errorf("quantity %q is taken: %t, and to be read: %v", text, got, err)
+			t.Errorf("quantity %q: schema accepts it: %t, Go parses it with error %v", text, got, err)
 		}
 	}
 }
@@ -505,7 +505,7 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 		}
 		set := all[*appsv1.DaemonSet](load(t, file))[0]
 		if got := set.Spec.Template.Spec.PriorityClassName; set.Namespace != name || got != name {
-			t.Errorf("namespace %q, priority class %q, want %q", set.Namespace, got, name)
+			t.Errorf("namespace %q, priority class %q, want %q for both", set.Namespace, got, name)
 		}
 	}
 }
@@ -521,7 +521,7 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 		return exec.CommandContext(t.Context(), container.Command[0], container.Command[1], script, installed).Run()
 	}
 	if run() == nil {
-		t.Error("an image without plugins is taken")
+		t.Error("the script succeeds for an image without plugins")
 	}
 	err := errors.Join(os.WriteFile(filepath.Join(installed, "-my plugin"), []byte("x"), 0o600),
 		os.Mkdir(filepath.Join(installed, "docs"), 0o700),
@@ -547,7 +547,7 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 			copied = append(copied, entry.Name()+" "+info.Mode().String())
 		}
 		if diff := cmp.Diff([]string{"-my plugin -rwxr-xr-x", "alias -rwxr-xr-x"}, copied); diff != "" {
-			t.Errorf("copied (-want +got):\n%s", diff)
+			t.Errorf("wrong copied files (-want +got):\n%s", diff)
 		}
 	}
 }

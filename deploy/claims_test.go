@@ -91,7 +91,7 @@ func TestClaimsAreWhole(t *testing.T) {
 				}
 				if test.want == "" && len(got) > 0 || test.want != "" &&
 					(len(got) != 1 || !strings.Contains(got[0], test.want)) {
-					t.Errorf("refused with %q, want %q", got, test.want)
+					t.Errorf("rejected with %q, want %q", got, test.want)
 				}
 			})
 		}
@@ -159,10 +159,10 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 					}
 				}
 				if !e.matches() {
-					t.Fatal("the policy does not look at the claim")
+					t.Fatal("the policy does not match the claim")
 				}
 				if got := strings.Join(e.refusals(), "; "); got != want {
-					t.Errorf("the claim is refused with %q, want %q", got, want)
+					t.Errorf("the claim is rejected with %q, want %q", got, want)
 				}
 			})
 		}
@@ -176,10 +176,10 @@ func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")
 	if *policy.Spec.FailurePolicy != admissionregistration.Ignore ||
 		*binding.Spec.ParamRef.ParameterNotFoundAction != admissionregistration.AllowAction {
-		t.Errorf("the policy %s can block claims of others", policy.Name)
+		t.Errorf("the policy %s can block claims of other drivers", policy.Name)
 	}
 	if binding.Spec.PolicyName != policy.Name || len(binding.Spec.ValidationActions) != 1 ||
 		binding.Spec.ValidationActions[0] != admissionregistration.Deny {
-		t.Errorf("the policy %s does not deny", policy.Name)
+		t.Errorf("binding of policy %s does not deny", policy.Name)
 	}
 }

@@ -44,20 +44,20 @@ func TestDefinitionRefusesWhatItCan(t *testing.T) {
 			}
 			switch text := strings.Join(said, "\n"); {
 			case c.Definition == "" && text != "":
-				t.Errorf("the CRD rejects this, so the corpus must have its message:\n%s", text)
+				t.Errorf("the CRD rejects this object, so the corpus must contain the message:\n%s", text)
 			case c.Definition == "":
 				onlyGo++
 				if p, err := c.Policy(t); err != nil {
-					t.Errorf("no rule rejects it, and Go cannot decode it: %v", err)
+					t.Errorf("the CRD accepts this object, but Go cannot decode it: %v", err)
 				} else if problems, _ := policy.Check(p); len(problems) == 0 {
-					t.Error("no rule rejects it")
+					t.Error("neither the CRD nor policy.Check rejects this object")
 				}
 			case !strings.Contains(text, c.Definition):
-				t.Errorf("the definition says %q, want ... %s ...", text, c.Definition)
+				t.Errorf("the CRD reports %q, want ... %s ...", text, c.Definition)
 			}
 		})
 	}
-	t.Logf("only Go refuses %d of %d", onlyGo, len(corpus.Invalid(t)))
+	t.Logf("only Go rejects %d of %d", onlyGo, len(corpus.Invalid(t)))
 }
 
 // TestDefinitionTakesTopologiesThatGoTakes is like TestDefinitionTakesWhatGoTakes, but for topologies and the built-in
@@ -92,15 +92,15 @@ func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 				}
 				switch text := strings.Join(said, "\n"); {
 				case c.Definition == "" && text != "":
-					t.Errorf("the CRD rejects this, so the corpus must have its message:\n%s", text)
+					t.Errorf("the CRD rejects this object, so the corpus must contain the message:\n%s", text)
 				case c.Definition == "":
 					onlyGo++
 				case !strings.Contains(text, c.Definition):
-					t.Errorf("the definition says %q, want ... %s ...", text, c.Definition)
+					t.Errorf("the CRD reports %q, want ... %s ...", text, c.Definition)
 				}
 			})
 		}
-		t.Logf("%s: only Go refuses %d of %d", file, onlyGo, len(cases))
+		t.Logf("%s: only Go rejects %d of %d", file, onlyGo, len(cases))
 	}
 }
 

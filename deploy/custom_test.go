@@ -73,17 +73,17 @@ func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 			metadata := object["metadata"].(map[string]any)
 			key := fmt.Sprint(object["kind"], " ", metadata["namespace"], "/", metadata["name"])
 			if owner[key] != "" {
-				t.Errorf("%s is in %s and in %s", key, owner[key], file)
+				t.Errorf("%s is defined in both %s and %s", key, owner[key], file)
 			}
 			owner[key] = file
 		}
 		if name := filepath.Base(file); filepath.Dir(file) == "samples/examples" &&
 			!strings.Contains(string(index), "["+name+"]("+name+")") {
-			t.Errorf("the index does not have %s", name)
+			t.Errorf("the index does not list %s", name)
 		}
 	}
 	if len(owner) < 50 {
-		t.Errorf("only %d objects were looked at", len(owner))
+		t.Errorf("only %d objects were checked, want at least 50", len(owner))
 	}
 }
 
@@ -125,7 +125,7 @@ func TestSchemasAreAccepted(t *testing.T) {
 			t.Errorf("%s: %v", schema.Name, problem)
 		}
 		if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
-			t.Errorf("%s: there is a built-in schema of %s, which the sample would replace", schema.Name,
+			t.Errorf("%s: a built-in schema for %s exists, and the sample would replace it", schema.Name,
 				schema.Spec.CNIType)
 		}
 	}
@@ -176,7 +176,7 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 		}
 	}
 	if checked < 20 {
-		t.Errorf("only %d objects were checked", checked)
+		t.Errorf("only %d objects were checked, want at least 20", checked)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestSamplesFitTogether(t *testing.T) {
 		root := topology.Spec.Steps[0]
 		classes = append(classes, topology.Name+"-"+root.Name)
 		if got := exposed[root.Selector.CEL]; got != root.Type {
-			t.Errorf("topology %s attaches with %s, but the device is exposed to %q", topology.Name, root.Type, got)
+			t.Errorf("topology %s attaches with %s, but the device is exposed as %q", topology.Name, root.Type, got)
 		}
 	}
 	pods := load(t, samplePods)
@@ -257,13 +257,13 @@ func TestSamplesFitTogether(t *testing.T) {
 		for _, container := range pod.Spec.Containers {
 			if len(container.Resources.Claims) != 1 ||
 				container.Resources.Claims[0].Name != pod.Spec.ResourceClaims[0].Name {
-				t.Errorf("container %s of pod %s doesn't name the claim of its pod", container.Name, pod.Name)
+				t.Errorf("container %s of pod %s does not name the claim of its pod", container.Name, pod.Name)
 			}
 		}
 	}
 	slices.Sort(classes)
 	slices.Sort(used)
 	if diff := cmp.Diff(classes, slices.Compact(used)); diff != "" {
-		t.Errorf("wrong classes (-of topologies +asked by pods):\n%s", diff)
+		t.Errorf("wrong classes (-defined by topologies +requested by pods):\n%s", diff)
 	}
 }

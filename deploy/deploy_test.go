@@ -140,7 +140,7 @@ func TestKustomizationHasEveryManifest(t *testing.T) {
 	listed := slices.Clone(kustomization.Resources)
 	slices.Sort(listed)
 	if diff := cmp.Diff(files(t, "*.yaml", "crds/*.yaml"), listed); diff != "" {
-		t.Errorf("wrong resources (-files +listed):\n%s", diff)
+		t.Errorf("kustomization lists the wrong resources (-files +listed):\n%s", diff)
 	}
 }
 
@@ -163,12 +163,13 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 		got = append(got, crd.Spec.Names.Kind)
 		name := fmt.Sprintf("crds/%s_%s.yaml", topologyapi.GroupVersion().Group, strings.ToLower(crd.Spec.Names.Plural))
 		if file != name || crd.Spec.Scope != apiextensions.ClusterScoped {
-			t.Errorf("%s: want the file %s and the scope Cluster, got %s", file, name, crd.Spec.Scope)
+			t.Errorf("%s: want file name %s and scope Cluster, got %s", file, name, crd.Spec.Scope)
 		}
 		version := crd.Spec.Versions[0] // TestVersions checks that the other versions are the same
 		if version.Name != topologyapi.GroupVersion().Version || version.Subresources == nil ||
 			version.Subresources.Status == nil {
-			t.Errorf("%s: want %s first, with status as a subresource", file, topologyapi.GroupVersion().Version)
+			t.Errorf("%s: want %s as the first version, with status as a subresource",
+				file, topologyapi.GroupVersion().Version)
 		}
 	}
 	slices.Sort(got)

@@ -25,7 +25,7 @@ func said(t *testing.T, d definition, before, after string) string {
 	}
 	old, object := read("AddressRange", before), read("AddressRange", after)
 	if problems := d.admit(t, old); len(problems) > 0 {
-		t.Fatalf("the object before is refused: %v", problems)
+		t.Fatalf("the original object is rejected: %v", problems)
 	}
 	problems := d.admit(t, object)
 	broken, _ := d.rules.Validate(t.Context(), nil, d.structural, object, old, celconfig.RuntimeCELCostBudget)

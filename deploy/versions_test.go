@@ -121,10 +121,11 @@ func TestConversion(t *testing.T) {
 	}
 	for kind := range kinds {
 		if valid[kind] < 2*rounds || refused[kind] < rounds {
-			t.Errorf("%s: %d objects were valid and %d not: that says little", kind, valid[kind], refused[kind])
+			t.Errorf("%s: %d objects were valid and %d invalid: too few for a conclusion",
+				kind, valid[kind], refused[kind])
 		}
 	}
-	t.Logf("valid: %v, refused: %v", valid, refused)
+	t.Logf("valid: %v, rejected: %v", valid, refused)
 }
 
 // convert converts an object between the first version and each of the others, and reports whether it is valid in all
@@ -135,14 +136,15 @@ func convert(t *testing.T, versions []served, object map[string]any) bool {
 	for _, other := range versions[1:] {
 		storedByOther, problemsOfOther := other.validate(t, object)
 		if diff := cmp.Diff(problems, problemsOfOther); diff != "" {
-			t.Errorf("it is judged differently (-%s +%s):\n%s\n%v", versions[0].name, other.name, diff, object)
+			t.Errorf("versions validate the object differently (-%s +%s):\n%s\n%v",
+				versions[0].name, other.name, diff, object)
 			return false
 		}
 		if len(problems) > 0 {
 			continue
 		}
 		if diff := cmp.Diff(stored["spec"], storedByOther["spec"]); diff != "" {
-			t.Errorf("it is stored differently (-%s +%s):\n%s", versions[0].name, other.name, diff)
+			t.Errorf("versions store the object differently (-%s +%s):\n%s", versions[0].name, other.name, diff)
 		}
 		exchange(t, versions[0], other, stored)
 		exchange(t, other, versions[0], storedByOther)
@@ -159,12 +161,14 @@ func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	complete := writer.rewritten(t, object)
 	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
 	if diff := cmp.Diff(complete, again); diff != "" {
-		t.Errorf("written in %s, read and written in %s, it is another (-before +after):\n%s", writer.name, reader.name,
+		t.Errorf("object written in %s changes when read and written in %s (-before +after):\n%s",
+			writer.name, reader.name,
 			diff)
 	}
 	if before, after := writer.decodeTyped(t, complete), writer.decodeTyped(t, again); !equality.Semantic.DeepEqual(before,
 		after) {
-		t.Errorf("written in %s, read and written in %s, Go reads it differently", writer.name, reader.name)
+		t.Errorf("object written in %s decodes differently after being read and written in %s",
+			writer.name, reader.name)
 	}
 }
 
@@ -173,7 +177,7 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
 	read := s.decodeTyped(t, object)
 	if gv := read.GetObjectKind().GroupVersionKind().GroupVersion().String(); gv != s.name {
-		t.Errorf("it is read in %s, want %s", gv, s.name)
+		t.Errorf("the object is decoded as %s, want %s", gv, s.name)
 	}
 	data, err := json.Marshal(read)
 	written := map[string]any{}
@@ -188,7 +192,7 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	}
 	stored, problems := s.store(t, written)
 	if len(problems) > 0 {
-		t.Errorf("%s: an object that was read is rejected when it is written: %v", s.name, problems)
+		t.Errorf("%s: an object that was read is rejected on write: %v", s.name, problems)
 	}
 	return stored
 }
@@ -238,7 +242,7 @@ func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object 
 	}
 	typed, _, err := s.decoder.Decode(data, nil, nil)
 	if err != nil {
-		t.Fatalf("cannot read what %s takes: %v\n%s", s.name, err, data)
+		t.Fatalf("cannot decode an object of version %s: %v\n%s", s.name, err, data)
 	}
 	return typed
 }
@@ -327,12 +331,13 @@ func TestEveryFieldIsSet(t *testing.T) {
 			if stored, problems := version.validate(t, object); len(problems) > 0 {
 				t.Errorf("%s %v: %v", kind, object["metadata"], problems)
 			} else if diff := cmp.Diff(renamed(object, version.name), stored); diff != "" {
-				t.Errorf("%s %v is not stored as it is written (-written +stored):\n%s", kind, object["metadata"], diff)
+				t.Errorf("%s %v is not stored as written (-written +stored):\n%s", kind, object["metadata"], diff)
 			}
 			renamed := renamed(object, version.name)
 			written := version.rewritten(t, renamed)
 			if !equality.Semantic.DeepEqual(version.decodeTyped(t, renamed), version.decodeTyped(t, written)) {
-				t.Errorf("%s %v is not what Go makes of it:\n%s", kind, object["metadata"], cmp.Diff(renamed, written))
+				t.Errorf("%s %v changes when Go decodes and encodes it:\n%s",
+					kind, object["metadata"], cmp.Diff(renamed, written))
 			}
 			collectFields(version.structural, written, "", set[kind])
 		}
@@ -341,7 +346,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 		for _, version := range versions {
 			for _, field := range fieldsOf(version.structural, "") {
 				if !set[kind][field] {
-					t.Errorf("%s: no %s of %s sets %s", version.name, kind, everyField, field)
+					t.Errorf("%s: no %s in %s sets %s", version.name, kind, everyField, field)
 				}
 			}
 		}
@@ -394,7 +399,7 @@ func TestVersions(t *testing.T) {
 	for _, file := range files(t, "crds/*.yaml") {
 		crd := find[*apiextensions.CustomResourceDefinition](t, file)
 		if crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy != apiextensions.NoneConverter {
-			t.Errorf("%s: want the conversion strategy None, got %+v", file, crd.Spec.Conversion)
+			t.Errorf("%s: want conversion strategy None, got %+v", file, crd.Spec.Conversion)
 		}
 		var want []apiextensions.CustomResourceDefinitionVersion
 		for i, gv := range topologyapi.ServedVersions() {
@@ -419,10 +424,10 @@ func TestSchemesHaveEveryKind(t *testing.T) {
 	if topologybeta.GroupVersion() != policybeta.GroupVersion() ||
 		fmt.Sprint(topologyapi.ServedVersions()) != fmt.Sprint([]any{topologyapi.GroupVersion(),
 			topologybeta.GroupVersion()}) {
-		t.Errorf("served are %v", topologyapi.ServedVersions())
+		t.Errorf("wrong served versions: %v", topologyapi.ServedVersions())
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(alpha.KnownTypes(topologyapi.GroupVersion()))),
 		slices.Sorted(maps.Keys(beta.KnownTypes(topologybeta.GroupVersion())))); diff != "" {
-		t.Errorf("other kinds (-v1alpha1 +v1beta1):\n%s", diff)
+		t.Errorf("versions have different kinds (-v1alpha1 +v1beta1):\n%s", diff)
 	}
 }

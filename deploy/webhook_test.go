@@ -26,7 +26,7 @@ const webhookFile = "webhook.yaml"
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
 	if len(configuration.Webhooks) != 2 {
-		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
+		t.Fatalf("got %d webhooks, want 2", len(configuration.Webhooks))
 	}
 	// For ranges, the CRD rules are sufficient, and blocks are only written by the controller.
 	elsewhere := []string{"addressblocks", "addressranges"}
@@ -63,7 +63,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	if chosen := claims.MatchConditions; len(chosen) != 2 ||
 		!strings.Contains(chosen[0].Expression, `== "`+topologyapi.DriverName+`"`) ||
 		!strings.Contains(chosen[1].Expression, `!("`+resourceapi.PodResourceClaimAnnotation+`" in `) {
-		t.Errorf("claims are chosen by %v", chosen)
+		t.Errorf("wrong match conditions for claims: %v", chosen)
 	}
 	want.Name, want.MatchConditions = claims.Name, claims.MatchConditions
 	want.Rules = []admissionregistration.RuleWithOperations{{
@@ -75,7 +75,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 		},
 	}}
 	if diff := cmp.Diff(want, claims); diff != "" {
-		t.Errorf("wrong webhook of claims (-want +got):\n%s", diff)
+		t.Errorf("wrong webhook for claims (-want +got):\n%s", diff)
 	}
 }
 
@@ -86,11 +86,11 @@ func TestWebhookIsReached(t *testing.T) {
 	pod := find[*appsv1.Deployment](t, "controller.yaml").Spec.Template
 	if asked.CABundle != nil || asked.Service.Name != service.Name || asked.Service.Namespace != service.Namespace ||
 		*asked.Service.Port != service.Spec.Ports[0].Port || *asked.Service.Path != "/validate" {
-		t.Errorf("the API server asks at %+v", asked.Service)
+		t.Errorf("wrong client configuration, the API server would call service %+v", asked.Service)
 	}
 	for key, value := range service.Spec.Selector {
 		if pod.Labels[key] != value {
-			t.Errorf("the Service selects pods with %s=%s", key, value)
+			t.Errorf("the Service selects pods with %s=%s, a label that the controller's pod does not have", key, value)
 		}
 	}
 	if !slices.Contains(pod.Spec.Containers[0].Ports,
@@ -102,7 +102,7 @@ func TestWebhookIsReached(t *testing.T) {
 	for _, want := range []string{"--webhook-bind-address=:9684", "--webhook-certificate-secret=" + secret.Namespace +
 		"/" + secret.Name} {
 		if !strings.Contains(args, want) {
-			t.Errorf("the controller is not told %s: %s", want, args)
+			t.Errorf("the controller's arguments do not contain %s: %s", want, args)
 		}
 	}
 	if len(secret.Data)+len(secret.StringData) > 0 {
@@ -124,7 +124,7 @@ func TestWhoReachesTheWebhook(t *testing.T) {
 		return found
 	}
 	if found := policies(); len(found) > 0 {
-		t.Errorf("by default there are %d NetworkPolicies", len(found))
+		t.Errorf("got %d NetworkPolicies by default, want none", len(found))
 	}
 	port := func(name string) networkingv1.NetworkPolicyPort {
 		return networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(name)),
@@ -132,7 +132,7 @@ func TestWhoReachesTheWebhook(t *testing.T) {
 	}
 	found := policies("webhook.from[0].ipBlock.cidr=10.0.0.4/32", "controller.metricsAddress=:9683")
 	if len(found) != 1 {
-		t.Fatalf("there are %d NetworkPolicies", len(found))
+		t.Fatalf("got %d NetworkPolicies, want 1", len(found))
 	}
 	want := networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{

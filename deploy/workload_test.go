@@ -59,10 +59,10 @@ func TestRBACGrantsNoMore(t *testing.T) {
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("wrong rights (-want +got):\n%s", diff)
+				t.Errorf("wrong permissions (-want +got):\n%s", diff)
 			}
 			if strings.Contains(strings.Join(got, "\n"), "*") {
-				t.Error("a right is a wildcard")
+				t.Error("a permission contains a wildcard")
 			}
 			bound(t, objects)
 		})
@@ -95,7 +95,7 @@ func TestRolesForPeople(t *testing.T) {
 	}
 	for _, role := range all[*rbacv1.Role](objects) {
 		if role.Namespace != "dra-network" {
-			t.Errorf("Role %s is in namespace %s", role.Name, role.Namespace)
+			t.Errorf("Role %s is in namespace %s, want dra-network", role.Name, role.Namespace)
 		}
 		got = append(got, rules("own namespace: "+role.Name+": ", role.Rules)...)
 	}
@@ -114,10 +114,10 @@ func TestRolesForPeople(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("wrong rights (-want +got):\n%s", diff)
+		t.Errorf("wrong permissions (-want +got):\n%s", diff)
 	}
 	if len(all[*rbacv1.ClusterRoleBinding](objects))+len(all[*rbacv1.RoleBinding](objects)) != 0 {
-		t.Error("the manifests bind a role")
+		t.Error("the manifests contain role bindings")
 	}
 }
 
@@ -128,13 +128,13 @@ func bound(t *testing.T, objects []runtime.Object) {
 	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
 	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
 		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name {
-			t.Errorf("ClusterRoleBinding to %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
+			t.Errorf("ClusterRoleBinding for %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
 		}
 	}
 	for _, binding := range all[*rbacv1.RoleBinding](objects) {
 		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name ||
 			binding.Namespace != account.Namespace {
-			t.Errorf("RoleBinding to %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
+			t.Errorf("RoleBinding for %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
 		}
 	}
 }
@@ -145,12 +145,12 @@ func TestNodeDriver(t *testing.T) {
 	container := pod.Containers[0]
 	update := set.Spec.UpdateStrategy.RollingUpdate
 	if update.MaxSurge.IntValue() != 0 || update.MaxUnavailable.IntValue() != 1 {
-		t.Errorf("an update must end the old driver before it starts the new one: %+v", update)
+		t.Errorf("an update must stop the old driver before it starts the new one: %+v", update)
 	}
 	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" ||
 		*pod.TerminationGracePeriodSeconds != 60 ||
 		!cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
-		t.Error("the driver must be on the host's network and on every node, and have time to end")
+		t.Error("the driver must use the host network, run on every node, and have 60 s to shut down")
 	}
 	if security := container.SecurityContext; !*security.Privileged || !*security.ReadOnlyRootFilesystem {
 		t.Errorf("wrong security context: %+v", security)
@@ -161,7 +161,7 @@ func TestNodeDriver(t *testing.T) {
 	} {
 		path, _, _ := strings.Cut(name, " ")
 		if get := probe.HTTPGet; get.Host != "127.0.0.1" || get.Port.IntValue() != 9680 || get.Path != path {
-			t.Errorf("the probe %s asks %+v", name, get)
+			t.Errorf("probe %s sends the wrong request: %+v", name, get)
 		}
 	}
 	// Pods on the node have to wait if the driver hangs, so a hanging driver must be restarted soon. A driver that is
@@ -169,7 +169,7 @@ func TestNodeDriver(t *testing.T) {
 	live := container.LivenessProbe
 	if max(live.PeriodSeconds, live.TimeoutSeconds)*live.FailureThreshold > 25 || live.TimeoutSeconds < 8 ||
 		live.TerminationGracePeriodSeconds == nil || *live.TerminationGracePeriodSeconds > 5 {
-		t.Errorf("a driver that hangs is ended so: %+v", live)
+		t.Errorf("the liveness probe takes too long to stop a hung driver, or times out too early: %+v", live)
 	}
 	want := []string{
 		"/opt/cni/bin Directory read-only",
@@ -210,7 +210,7 @@ func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
 			continue
 		}
 		if mount.MountPath != volume.HostPath.Path && mount.MountPath != "/host"+volume.HostPath.Path {
-			t.Errorf("%s of the host is mounted at %s", volume.HostPath.Path, mount.MountPath)
+			t.Errorf("host path %s is mounted at %s", volume.HostPath.Path, mount.MountPath)
 		}
 		path := volume.HostPath.Path + " " + string(*volume.HostPath.Type)
 		if mount.ReadOnly {
@@ -232,7 +232,7 @@ func TestController(t *testing.T) {
 	pod := find[*appsv1.Deployment](t, "controller.yaml").Spec.Template.Spec
 	security := pod.Containers[0].SecurityContext
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Volumes) > 0 {
-		t.Error("the controller must have nothing of the host")
+		t.Error("the controller must not use host namespaces or volumes")
 	}
 	if !*pod.SecurityContext.RunAsNonRoot ||
 		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
@@ -259,7 +259,7 @@ func TestWorkloadsUseTheirAccountAndImage(t *testing.T) {
 		if got.namespace != namespace || got.labels["app.kubernetes.io/name"] != name ||
 			got.pod.ServiceAccountName != name ||
 			container.Image != "localhost/"+name+":dev" || container.ImagePullPolicy != corev1.PullIfNotPresent {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s has the wrong namespace, name, service account or image: %+v", name, got)
 		}
 	}
 }
