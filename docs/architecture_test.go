@@ -44,7 +44,7 @@ func packageTable(t *testing.T) map[string]rule {
 		}
 	}
 	if len(table) < 10 {
-		t.Fatalf("read only %d packages from dev/packages.md", len(table))
+		t.Fatalf("read only %d packages from dev/packages.md, want at least 10", len(table))
 	}
 	return table
 }
@@ -92,7 +92,7 @@ func TestImportsFollowTheTable(t *testing.T) {
 		return nil
 	})
 	if err != nil || files < 50 {
-		t.Fatalf("looked at %d files: %v", files, err)
+		t.Fatalf("checked only %d files, error: %v", files, err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestImportProblems(t *testing.T) {
 		problems := importProblems(table, test.file, []string{test.imported})
 		if test.want == "" && problems != nil || test.want != "" &&
 			(len(problems) != 1 || !strings.Contains(problems[0], test.want)) {
-			t.Errorf("%s imports %s: %q, want %q", test.file, test.imported, problems, test.want)
+			t.Errorf("%s imports %s: got problems %q, want %q", test.file, test.imported, problems, test.want)
 		}
 	}
 }

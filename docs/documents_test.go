@@ -96,18 +96,18 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 				}
 				for _, config := range o.Spec.Config {
 					if !chainapi.IsBandwidthParameters(config.Opaque.Parameters.Raw) {
-						t.Errorf("class %s has other parameters", o.Name)
+						t.Errorf("class %s has parameters that are not bandwidth parameters", o.Name)
 					}
 				}
 			case *corev1.Pod:
 				for _, container := range o.Spec.Containers {
 					for name := range container.Resources.Limits {
 						if strings.Contains(string(name), "/") && !extended[name] {
-							t.Errorf("pod %s asks for %s, which no topology has", o.Name, name)
+							t.Errorf("pod %s requests %s, which no topology defines", o.Name, name)
 						}
 					}
 					if len(container.Resources.Claims) != len(o.Spec.ResourceClaims) {
-						t.Errorf("pod %s: container %s does not name the claims", o.Name, container.Name)
+						t.Errorf("pod %s: container %s does not name all claims of the pod", o.Name, container.Name)
 					}
 				}
 			case *chainapi.CNIPluginSchema:
@@ -120,7 +120,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	for _, claim := range claims {
 		for _, request := range claim.Requests {
 			if !classes[request.Exactly.DeviceClassName] {
-				t.Errorf("a claim asks for DeviceClass %s, which no topology has", request.Exactly.DeviceClassName)
+				t.Errorf("a claim requests DeviceClass %s, which no topology defines", request.Exactly.DeviceClassName)
 			}
 		}
 		for _, config := range claim.Config {
@@ -130,7 +130,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 		}
 	}
 	if checked < 10 || len(claims) < 4 {
-		t.Errorf("only %d objects and %d claims were found", checked, len(claims))
+		t.Errorf("found only %d objects and %d claims", checked, len(claims))
 	}
 }
 
@@ -154,12 +154,12 @@ func TestReasonsAreDescribed(t *testing.T) {
 		for _, reason := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(source), -1) {
 			found++
 			if !strings.Contains(string(page), "| `"+reason[1]+"` |") {
-				t.Errorf("observing.md does not have the reason %s of %s", reason[1], file)
+				t.Errorf("observing.md does not list the reason %s from %s", reason[1], file)
 			}
 		}
 	}
 	if found != 17 {
-		t.Errorf("found %d reasons in the code, the page has 17", found)
+		t.Errorf("found %d reasons in the code, want the 17 of the page", found)
 	}
 }
 
@@ -186,17 +186,17 @@ func checkOverlay(t *testing.T, text string) {
 	}
 	for _, image := range overlay.Images {
 		if !strings.Contains(manifests.String(), "image: "+image.Name+":") {
-			t.Errorf("no manifest has the image %s", image.Name)
+			t.Errorf("no manifest uses the image %s", image.Name)
 		}
 	}
 	for _, patch := range overlay.Patches {
 		if object := "kind: " + patch.Target.Kind + "\nmetadata:\n  name: " + patch.Target.Name +
 			"\n"; !strings.Contains(manifests.String(), object) {
-			t.Errorf("no manifest has %s %s", patch.Target.Kind, patch.Target.Name)
+			t.Errorf("no manifest contains %s %s", patch.Target.Kind, patch.Target.Name)
 		}
 	}
 	if len(overlay.Images) != 2 || len(overlay.Patches) != 1 {
-		t.Errorf("an overlay of %d images and %d patches", len(overlay.Images), len(overlay.Patches))
+		t.Errorf("the overlay has %d images and %d patches, want 2 and 1", len(overlay.Images), len(overlay.Patches))
 	}
 }
 
@@ -233,14 +233,14 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 			content, err := os.ReadFile(target)
 			if info, statErr := os.Stat(target); statErr != nil || err != nil && !info.IsDir() {
-				t.Errorf("%s: %s leads nowhere", file, link[1])
+				t.Errorf("%s: broken link to %s", file, link[1])
 			} else if anchor != "" && !slices.Contains(anchors(string(content)), anchor) {
-				t.Errorf("%s: %s has no such heading", file, link[1])
+				t.Errorf("%s: the target of link %s has no such heading", file, link[1])
 			}
 		}
 	}
 	if checked < 20 {
-		t.Errorf("found only %d links", checked)
+		t.Errorf("checked only %d links, want at least 20", checked)
 	}
 }
 
@@ -275,10 +275,10 @@ func TestLongDocumentsHaveContents(t *testing.T) {
 		}
 		long++
 		if first, _, _ := strings.Cut(string(text), "\n## "); !strings.Contains(first, contents) {
-			t.Errorf("%s has many parts and does not begin with a list of them:\n%s", file, contents)
+			t.Errorf("%s has many sections but does not begin with a table of contents:\n%s", file, contents)
 		}
 	}
 	if long < 2 {
-		t.Errorf("only %d documents are long: the headings are not found", long)
+		t.Errorf("found only %d long documents: the test does not find the headings", long)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 	files, err := filepath.Glob("../.github/workflows/*.yml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
+		t.Fatalf("no workflows found: %v", err)
 	}
 	pinned := regexp.MustCompile(`^[a-z-]+/[a-z-]+@[0-9a-f]{40}$`)
 	for _, file := range files {
@@ -38,11 +38,11 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 			}
 			for _, step := range job.Steps {
 				if step.Uses != "" && !pinned.MatchString(step.Uses) {
-					t.Errorf("%s, job %s uses %s, which is not pinned by a commit", file, name, step.Uses)
+					t.Errorf("%s, job %s uses %s, which is not pinned to a commit", file, name, step.Uses)
 				}
 				// Values from untrusted users, such as branch names, are never part of a script.
 				if strings.Contains(step.Run, "${{") {
-					t.Errorf("%s, job %s: this script has an expression in it: %s", file, name, step.Run)
+					t.Errorf("%s, job %s: the script contains an expression: %s", file, name, step.Run)
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 // The release workflow validates the tag before using it: a tag name that contains a script is rejected.
 func TestTagsOfReleases(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash, which GitHub runs scripts with")
+		t.Skip("bash is missing, and GitHub runs the scripts with it")
 	}
 	var workflow struct {
 		Jobs map[string]struct{ Steps []struct{ Run string } }
@@ -77,7 +77,7 @@ func TestTagsOfReleases(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", script)
 		cmd.Env = append(os.Environ(), "VERSION="+c.version, "REGISTRY="+c.registry)
 		if output, err := cmd.CombinedOutput(); (err == nil) != c.good {
-			t.Errorf("version %q of registry %q: %v\n%s", c.version, c.registry, err, output)
+			t.Errorf("version %q with registry %q: wrong result %v\n%s", c.version, c.registry, err, output)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestDependabotKnowsAllModules(t *testing.T) {
 	slices.Sort(known)
 	slices.Sort(modules)
 	if diff := cmp.Diff(slices.Compact(modules), known); diff != "" {
-		t.Errorf(".github/dependabot.yml (-modules +known):\n%s", diff)
+		t.Errorf("wrong modules in .github/dependabot.yml (-modules +known):\n%s", diff)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestTemplatesOfIssues(t *testing.T) {
 		}
 		read(t, "../.github/ISSUE_TEMPLATE/"+name+".yml", &form)
 		if form.Name == "" || form.Description == "" || len(form.Body) < 3 {
-			t.Errorf("form %s is %+v", name, form)
+			t.Errorf("form %s is incomplete: %+v", name, form)
 		}
 		for _, field := range form.Body {
 			if field.Type == "" || field.ID == "" && field.Type != "markdown" {

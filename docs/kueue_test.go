@@ -69,19 +69,19 @@ func TestQuotaOfTheHowTo(t *testing.T) {
 	class := template.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
 	if !slices.Contains(mapping.DeviceClassNames, class) || !strings.Contains(string(text), "{name: net, exactly: "+
 		"{deviceClassName: "+class+"}}") {
-		t.Errorf("class %s is not mapped, or another example than that of claims", class)
+		t.Errorf("class %s is not mapped, or differs from the class in the claims example", class)
 	}
 	group := objects["ClusterQueue"].Spec.ResourceGroups[0]
 	flavor := group.Flavors[0]
 	if last := len(flavor.Resources) - 1; !slices.Contains(group.CoveredResources, mapping.Name) ||
 		flavor.Resources[last].Name != mapping.Name || flavor.Resources[last].NominalQuota != "4" {
-		t.Errorf("%s has no quota of 4", mapping.Name)
+		t.Errorf("%s does not have a quota of 4", mapping.Name)
 	}
 	pod := job.Spec.Template.Spec
 	if flavor.Name != objects["ResourceFlavor"].Metadata.Name ||
 		objects["LocalQueue"].Spec.ClusterQueue != objects["ClusterQueue"].Metadata.Name ||
 		job.Labels["kueue.x-k8s.io/queue-name"] != objects["LocalQueue"].Metadata.Name ||
 		*pod.ResourceClaims[0].ResourceClaimTemplateName != template.Name {
-		t.Error("the objects do not name each other")
+		t.Error("the objects do not refer to each other")
 	}
 }

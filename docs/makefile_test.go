@@ -43,11 +43,11 @@ func TestTargetsRunAllTests(t *testing.T) {
 		if isRun {
 			return nil
 		}
-		t.Errorf("no target of the Makefile runs %s of %s", filepath.Base(file), dir)
+		t.Errorf("no Makefile target runs %s in %s", filepath.Base(file), dir)
 		return nil
 	})
 	if err != nil || packages < 50 {
-		t.Fatalf("%d files with tests: %v", packages, err)
+		t.Fatalf("found only %d test files, error: %v", packages, err)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	_, section, _ := strings.Cut(string(howto), "\n## Install with Helm\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	if !strings.Contains(section, "`make chart`") || !strings.Contains(section, "`bin/tools/helm`") {
-		t.Errorf("the section does not say where Helm is:\n%s", section)
+		t.Errorf("the section does not describe how to build and find Helm:\n%s", section)
 	}
 	if !strings.Contains(string(makefile), "\nchart: $(TOOLS)/helm ") {
 		t.Error("make chart does not build Helm")
@@ -80,7 +80,7 @@ func hasModule(dir string) bool {
 func TestColoursOfMakeHelp(t *testing.T) {
 	for _, program := range []string{"make", "script"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("there is no %s", program)
+			t.Skipf("%s is not installed", program)
 		}
 	}
 	help := []string{"make", "--no-print-directory", "-C", "..", "help"}
@@ -102,7 +102,7 @@ func TestColoursOfMakeHelp(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", c.name, err, output)
 		}
 		if have := strings.Contains(string(output), "\033["); have != c.want {
-			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
+			t.Errorf("%s: output contains colors: %v, want %v", c.name, have, c.want)
 		}
 	}
 }

@@ -124,14 +124,14 @@ func TestUnidiomaticPhrasesAreFound(t *testing.T) {
 		"links stand on others", "It is no error.",
 	} {
 		if len(unidiomaticIn(text)) != 1 {
-			t.Errorf("%q has the problems %q, want one", text, unidiomaticIn(text))
+			t.Errorf("%q: got problems %q, want one", text, unidiomaticIn(text))
 		}
 	}
 	for _, text := range []string{
 		"any moreover", "a wildcard", "recommended", "there is no address", "team: nobody}", "it asks the user",
 	} {
 		if problems := unidiomaticIn(text); len(problems) > 0 {
-			t.Errorf("%q has the problems %q", text, problems)
+			t.Errorf("%q: got problems %q, want none", text, problems)
 		}
 	}
 }

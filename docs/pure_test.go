@@ -21,7 +21,7 @@ func TestPurePackagesStartNoGoroutines(t *testing.T) {
 	for _, root := range roots {
 		// If a package is missing, "go test" fails without testing any of the other packages.
 		if _, err := os.Stat(filepath.Join("..", strings.TrimSuffix(root, "/..."))); err != nil {
-			t.Errorf("%s in PURE in the Makefile: %v", root, err)
+			t.Errorf("PURE in the Makefile lists %s: %v", root, err)
 		}
 	}
 	files := 0
@@ -31,11 +31,11 @@ func TestPurePackagesStartNoGoroutines(t *testing.T) {
 		}
 		files++
 		for _, finding := range concurrency(t, path, text) {
-			t.Errorf("%s: take the package out of PURE in the Makefile", finding)
+			t.Errorf("%s: remove the package from PURE in the Makefile", finding)
 		}
 	})
 	if files < 50 {
-		t.Errorf("only %d files were looked at", files)
+		t.Errorf("only %d files were checked, want at least 50", files)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestConcurrencyIsFound(t *testing.T) {
 		"package p\n\nimport \"sync\"\n\nvar f = sync.OnceValue(read)\n": 0,
 	} {
 		if found := concurrency(t, "p.go", []byte(text)); len(found) != want {
-			t.Errorf("%s: found %q, want %d", text, found, want)
+			t.Errorf("%s: found %q, want %d findings", text, found, want)
 		}
 	}
 }

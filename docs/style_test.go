@@ -127,7 +127,7 @@ func (r of) at(from int) (to int) {
 func (r of) tell() {}
 `
 	if found := functionWords(t, "p.go", []byte(code)); len(found) != 11 {
-		t.Errorf("found %d, want 11:\n%s", len(found), strings.Join(found, "\n"))
+		t.Errorf("found %d names, want 11:\n%s", len(found), strings.Join(found, "\n"))
 	}
 }
 
@@ -143,7 +143,7 @@ func TestLinesAreNotTooLong(t *testing.T) {
 		}
 	})
 	if most := lines * longLines / 1000; len(long) > most {
-		t.Errorf("%d of %d lines have more than %d columns, %d may:\n%s", len(long), lines, maxColumns, most,
+		t.Errorf("%d of %d lines have more than %d columns, at most %d may:\n%s", len(long), lines, maxColumns, most,
 			strings.Join(long, "\n"))
 	}
 }
@@ -159,7 +159,7 @@ func TestDirectoriesAreNotTooLarge(t *testing.T) {
 	})
 	for dir, n := range files {
 		if n > most {
-			t.Errorf("%s has %d files of Go code, more than %d: make a package of some", dir, n, most)
+			t.Errorf("%s has %d Go files, more than the maximum of %d: move some to a new package", dir, n, most)
 		}
 	}
 }

@@ -31,12 +31,12 @@ func TestNamedTestsExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range missingTests(string(text), declared) {
-			t.Errorf("%s names %s, and no package has a test of that name", page, name)
+			t.Errorf("%s mentions %s, but no package declares that test", page, name)
 		}
 		named += len(testName.FindAllString(string(text), -1))
 	}
 	if named < 20 {
-		t.Errorf("only %d tests are named: the pattern does not find them", named)
+		t.Errorf("found only %d test names: the pattern does not match", named)
 	}
 }
 
@@ -55,7 +55,7 @@ func missingTests(page string, declared map[string]bool) (missing []string) {
 func TestMissingTestsAreFound(t *testing.T) {
 	have := missingTests("see `TestA`, `BenchmarkB` and `TestC`", map[string]bool{"TestA": true})
 	if want := []string{"BenchmarkB", "TestC"}; !slices.Equal(have, want) {
-		t.Errorf("missing are %q, want %q", have, want)
+		t.Errorf("got missing tests %q, want %q", have, want)
 	}
 }
 
@@ -67,10 +67,10 @@ func TestMigrationsNameTheirTests(t *testing.T) {
 	}
 	rows, untested := untestedRows(string(text))
 	for _, row := range untested {
-		t.Errorf("the row of %q names no test, and does not say that it is not tested", row)
+		t.Errorf("the row %q neither names a test nor says that it is untested", row)
 	}
 	if rows < 10 {
-		t.Errorf("only %d rows have a column of tests: the pattern does not find them", rows)
+		t.Errorf("only %d rows have a tests column: the pattern does not match", rows)
 	}
 }
 
@@ -101,6 +101,6 @@ func TestUntestedRowsAreFound(t *testing.T) {
 		"\n| a | b |\n|---|---|\n| f | g |\n"
 	rows, untested := untestedRows(page)
 	if want := []string{"b", "e `TestE`"}; rows != 4 || !slices.Equal(untested, want) {
-		t.Errorf("of %d rows untested are %q, want 4 and %q", rows, untested, want)
+		t.Errorf("got %d rows, untested %q, want 4 and %q", rows, untested, want)
 	}
 }

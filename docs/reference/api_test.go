@@ -20,7 +20,7 @@ import (
 func TestAPI(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/crds/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("found %d definitions, %v", len(files), err)
+		t.Fatalf("found %d CRD files, error: %v", len(files), err)
 	}
 	var text bytes.Buffer
 	text.WriteString("# API reference\n\n`make generate` creates this page from the CRDs in `deploy/crds`. `[]` are the items " +

@@ -68,7 +68,7 @@ func TestAttributes(t *testing.T) {
 	blocks := documentation(t, "../../"+source, "Attributes")
 	_, absent, found := strings.Cut(prose(blocks[0].(*comment.Paragraph)), "domain of the driver. ")
 	if !found {
-		t.Fatalf("%s does not define absent attributes", source)
+		t.Fatalf("the documentation in %s does not say when attributes are absent", source)
 	}
 	var text bytes.Buffer
 	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain,
@@ -150,7 +150,7 @@ func documentation(t *testing.T, file, name string) []comment.Block {
 			return new(comment.Parser).Parse(function.Doc.Text()).Content
 		}
 	}
-	t.Fatalf("%s has no %s", file, name)
+	t.Fatalf("%s does not contain a function %s", file, name)
 	return nil
 }
 

@@ -103,7 +103,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	for _, v := range variables() {
 		fmt.Fprintf(text, "| `{{ %s }}` | %s |\n", v.name, v.meaning)
 		if problem := refusal(t, strings.ReplaceAll(v.name, "[N]", "[0]")); problem != "" {
-			t.Errorf("%s is refused: %s", v.name, problem)
+			t.Errorf("variable %s is rejected: %s", v.name, problem)
 		}
 		root, field, _ := strings.Cut(v.name, ".")
 		byRoot[root] = append(byRoot[root], field)
@@ -116,7 +116,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 		slices.Sort(has)
 		slices.Sort(fields)
 		if !slices.Equal(has, fields) {
-			t.Errorf("%s is described with %v, and has %v", root, fields, has)
+			t.Errorf("%s is documented with fields %v, but has %v", root, fields, has)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func Page(t *testing.T, name string, text []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(written), string(text)); diff != "" {
-		t.Errorf("docs/reference/%s is out of date, run `make generate` (-is +should be):\n%s", name, diff)
+		t.Errorf("docs/reference/%s is out of date, run `make generate` (-got +want):\n%s", name, diff)
 	}
 }
 
@@ -101,7 +101,7 @@ func module(t *testing.T) string {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
-			t.Fatal("the test runs outside of the module")
+			t.Fatal("the test runs outside the module")
 		}
 		dir = filepath.Dir(dir)
 	}
