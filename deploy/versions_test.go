@@ -162,8 +162,7 @@ func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
 	if diff := cmp.Diff(complete, again); diff != "" {
 		t.Errorf("object written in %s changes when read and written in %s (-before +after):\n%s",
-			writer.name, reader.name,
-			diff)
+			writer.name, reader.name, diff)
 	}
 	if before, after := writer.decodeTyped(t, complete), writer.decodeTyped(t, again); !equality.Semantic.DeepEqual(before,
 		after) {

@@ -52,7 +52,7 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	f.withRange(blockOf(1, "an earlier node n"), released, deleted, elsewhere)
 	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
 	if err == nil || !strings.Contains(err.Error(), "node n has no block of AddressRange r yet") {
-		t.Fatalf("prepared from a block of another node: %v", err)
+		t.Fatalf("a block of another node is used, or the error is wrong: %v", err)
 	}
 	f.must(f.cluster.blocks.GetStore().Add(blockOf(7, "")))
 	_, err = f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
@@ -60,7 +60,7 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	record, _ := f.claims.Get("a")
 	if step := record.Plans[0].Steps[0]; step.Range.Block != "r-7" || !strings.Contains(string(step.Config),
 		`"rangeStart":"10.20.0.28"`) {
-		t.Errorf("the plan contains %+v, %s", step.Range, step.Config)
+		t.Errorf("the plan contains range %+v and configuration %s, want block r-7", step.Range, step.Config)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	f.must(err)
 	if after, known := f.claims.Get("a"); !known || string(after.Plans[0].Steps[0].Config) !=
 		string(before.Plans[0].Steps[0].Config) {
-		t.Errorf("the plan was %+v, and is %+v after a restart without the API server", before, after)
+		t.Errorf("the plan was %+v, but is %+v after a restart without the API server", before, after)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestClaimsAtOnceShareBlocks(t *testing.T) {
 	}
 	slices.Sort(blocks)
 	if !slices.Equal(blocks, []string{"r-1", "r-2"}) {
-		t.Errorf("the claims have addresses of %v", blocks)
+		t.Errorf("the claims have addresses from blocks %v, want r-1 and r-2", blocks)
 	}
 }
 
@@ -129,6 +129,6 @@ func TestPrepareWithoutDefinitions(t *testing.T) {
 	f.must(f.cluster.topologies.GetStore().Add(topology))
 	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
 	if err == nil || !strings.Contains(err.Error(), "the AddressBlocks of node n could not be read") {
-		t.Errorf("got %v", err)
+		t.Errorf("error = %v, want an error about unreadable AddressBlocks", err)
 	}
 }

@@ -38,17 +38,17 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 				results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
 				f.must(err)
 				if results[claim.UID].Err == nil {
-					t.Errorf("claim %s is prepared", claim.Name)
+					t.Errorf("invalid claim %s was prepared", claim.Name)
 					continue
 				}
 				refused = append(refused, results[claim.UID].Err.Error())
 				if _, held := f.claims.Get(string(claim.UID)); held {
-					t.Errorf("claim %s holds devices", claim.Name)
+					t.Errorf("invalid claim %s holds devices", claim.Name)
 				}
 			}
 			for _, want := range bad.Wants {
 				if got := strings.Join(refused, "\n"); !strings.Contains(got, want) {
-					t.Errorf("refused with %q, want %q", got, want)
+					t.Errorf("rejected with %q, want %q", got, want)
 				}
 			}
 		})

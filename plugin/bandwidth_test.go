@@ -101,14 +101,14 @@ func TestBandwidthOnRequest(t *testing.T) {
 	for i, want := range []string{`p0v0 {"deviceID":"0000:01:00.1","max_tx_rate":7300`,
 		`p1v1 {"deviceID":"0000:02:00.2","max_tx_rate":100`, `p0v1 {"deviceID":"0000:01:00.2","max_tx_rate":2000`} {
 		if i >= len(rates) || !strings.HasPrefix(rates[i], want) {
-			t.Errorf("step %d of %q is not %s", i, rates, want)
+			t.Errorf("step %d of %q does not start with %s", i, rates, want)
 		}
 	}
 	if len(record.Devices) != 6 {
 		t.Errorf("the claim holds %d devices, want 6", len(record.Devices))
 	}
 	if !claims.IsRecordOf(&record, claim) || claims.IsRecordOf(&record, taking("c", "p0v0 p1v1 p0v1", "p1=100")) {
-		t.Error("the record is not compared with the allocated bandwidth")
+		t.Error("IsRecordOf does not compare the record with the allocated bandwidth")
 	}
 	f.must(f.dra.unprepare(context.Background(), "c"))
 	if _, err := f.prepareNow(taking("c2", "p0v0", "p0=7300")); err != nil {
@@ -118,7 +118,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	f.must(err)
 	const exceeded = "it has 10k of bandwidth, and with this claim 10100 would be taken"
 	if err := f.claims.Hold(more, asItIs); err == nil || !strings.Contains(err.Error(), exceeded) {
-		t.Errorf("a claim for more than the link has gets %v", err)
+		t.Errorf("claim that exceeds the bandwidth of the link: error = %v", err)
 	}
 }
 
@@ -143,10 +143,10 @@ func TestBandwidthThatNoFunctionGets(t *testing.T) {
 func (f *fixture) expectRefused(claim *resourceapi.ResourceClaim, want string) {
 	f.Helper()
 	if _, err := f.prepareNow(claim); err == nil || !strings.Contains(err.Error(), want) {
-		f.Errorf("claim %s: error is %v, want %s", claim.Name, err, want)
+		f.Errorf("claim %s: error = %v, want %s", claim.Name, err, want)
 	}
 	if _, held := f.claims.Get(string(claim.UID)); held {
-		f.Errorf("claim %s holds devices", claim.Name)
+		f.Errorf("rejected claim %s holds devices", claim.Name)
 	}
 }
 
@@ -160,6 +160,6 @@ func TestBandwidthOfDevicesThatOthersAttach(t *testing.T) {
 	f.must(f.cluster.topologies.GetStore().Replace([]any{topology}, ""))
 	ids, err := f.prepareNow(taking("c", "p0v0", "p0=7300"))
 	if err != nil || !slices.Equal(ids, []string{"dra.networking/external-c=0000:01:00.1"}) {
-		t.Errorf("CDI devices are %q, %v", ids, err)
+		t.Errorf("got CDI devices %q, error %v", ids, err)
 	}
 }

@@ -45,7 +45,7 @@ func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 		"reminder":  {"1", func(*policy) {}, true},
 	} {
 		if got := changesOffers(before, newPolicy(test.version, test.change)); got != test.want {
-			t.Errorf("%s: %t, want %t", name, got, test.want)
+			t.Errorf("%s: changesOffers = %t, want %t", name, got, test.want)
 		}
 	}
 }
@@ -63,22 +63,22 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	c := testCluster(objects...)
 	asked := func(name string) executor.Pod { return executor.Pod{Namespace: "ns", Name: name, UID: name} }
 	if c.podHasEnded(asked("gone")) {
-		t.Error("a pod has ended before the cache is filled")
+		t.Error("podHasEnded = true before the cache is filled, want false")
 	}
 	go c.pods.RunWithContext(t.Context())
 	if !cache.WaitForCacheSync(t.Context().Done(), c.pods.HasSynced) {
-		t.Fatal("the cache of pods is not filled")
+		t.Fatal("the pod cache was not filled")
 	}
 	for name, want := range map[string]bool{"pending": false, "running": false, "unknown": false, "succeeded": true,
 		"failed": true, "gone": true} {
 		if got := c.podHasEnded(asked(name)); got != want {
-			t.Errorf("the pod that is %s has ended: %t, want %t", name, got, want)
+			t.Errorf("podHasEnded of pod %s = %t, want %t", name, got, want)
 		}
 	}
 	other := asked("running")
 	other.UID = "before"
 	if !c.podHasEnded(other) {
-		t.Error("a pod whose name now belongs to another pod has not ended")
+		t.Error("podHasEnded = false for a pod whose name now belongs to another pod, want true")
 	}
 }
 
@@ -101,18 +101,18 @@ func TestCachedPodsAreSmall(t *testing.T) {
 	}
 	small := kept.(*corev1.Pod)
 	if small.Size() > 1<<10 {
-		t.Errorf("%d bytes are stored", small.Size())
+		t.Errorf("the stored pod has %d bytes, want at most 1024", small.Size())
 	}
 	claim := allocatedClaim("c", "up0", "a")
 	names, err := claimNames(small)
 	if got := without(small, claim); err != nil || !slices.Equal(names, []string{"c"}) ||
 		!slices.Equal(got, []string{"sidecar"}) || *small.Spec.SchedulingGroup.PodGroupName != "g" {
-		t.Errorf("claims %v, %v, containers without the claim %v", names, err, got)
+		t.Errorf("got claims %v (error %v), containers without the claim %v", names, err, got)
 	}
 	large := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "a"},
 		Annotations: pod.Annotations}}
 	if kept, err = stripNamespace(large); err != nil || kept.(*corev1.Namespace).Size() > 1<<10 ||
 		kept.(*corev1.Namespace).Labels["team"] != "a" {
-		t.Errorf("%v is stored, %v", kept, err)
+		t.Errorf("stored namespace is %v, error %v", kept, err)
 	}
 }

@@ -91,7 +91,7 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	wanted, err := f.node.NamespaceID("/var/run/netns/cni-other")
 	f.must(err)
 	if id, err := f.node.NamespaceID(f.boxes.States()[0].Pin); err != nil || id != wanted {
-		t.Errorf("attached namespace: %v, %v", id, err)
+		t.Errorf("attached to namespace %v, error %v", id, err)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f.must(prepare())
 	f.nri.setConnected(false)
 	if err := prepare(); err == nil || !strings.Contains(err.Error(), "not connected to the container runtime") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the missing connection to the runtime", err)
 	}
 	f.connect()
 	f.must(prepare())
@@ -151,7 +151,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f.prepared("claim-b", "b", "up1") // pod a might name this claim as well
 	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
 	if _, err := f.nri.claimsOf(pod); err == nil {
-		t.Fatal("the claims of the pod are known")
+		t.Fatal("claimsOf succeeds before the claims of the pod are known")
 	}
 	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
 	finished := make(chan struct{})
@@ -213,19 +213,19 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 		return err
 	}
 	if err := create("z-0", f.container("z-0")); err != nil {
-		t.Errorf("a container of a pod that ran before gets %v", err)
+		t.Errorf("cannot create a container of a pod that ran before: %v", err)
 	}
 	if err := create("z-0", f.container("z-0", "claim-a")); err == nil {
-		t.Error("a container that names a claim may start although nothing is attached")
+		t.Error("a container that names an unattached claim can start")
 	}
 	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "has not reported") {
-		t.Errorf("a container of an undecided pod gets %v", err)
+		t.Errorf("error for a container of an undecided pod = %v, want \"has not reported\"", err)
 	}
 	// The runtime does not list containers whose creation was rejected.
 	f.runs("a-0")
 	f.nri.runtime.begin(sets.New("a-0"), nil)
 	if err := create("a-0", f.container("a-0")); err == nil {
-		t.Error("a sidecar may start although its pod is to be attached")
+		t.Error("a sidecar can start before its pod is attached")
 	}
 }
 
@@ -237,7 +237,7 @@ func TestContainersOfPodsThatAreLeftAlone(t *testing.T) {
 	f.runs("a-0")
 	f.nri.runtime.begin(sets.New("a-0"), map[string]bool{"a-0": true})
 	if _, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), f.container("a-0")); err != nil {
-		t.Errorf("a sidecar of a pod that is left alone gets %v", err)
+		t.Errorf("cannot create a sidecar of a pod that the driver ignores: %v", err)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestPodWithExtendedResources(t *testing.T) {
 		}
 		records, err := f.nri.claimsOf(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
 		if err != nil || len(records) != 1 || records[0].Claim != record.Claim {
-			t.Errorf("status known %t: claims are %v, %v", known, records, err)
+			t.Errorf("status known: %t: got claims %v, error %v", known, records, err)
 		}
 	}
 	claim := allocatedClaim("c", "up0", "a")
@@ -290,7 +290,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 		return results["c"].Devices[0].DeviceName
 	}
 	if got := prepare(claim); got != "up0" {
-		t.Errorf("device is %s", got)
+		t.Errorf("got device %s, want up0", got)
 	}
 	record, _ := f.claims.Get("c")
 	f.must(f.attach("a-0", record))
@@ -298,11 +298,11 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 	f.ends("a-0")
 	f.start("boot-1")
 	if got := prepare(allocatedClaim("c", "up1", "b")); got != "up1" {
-		t.Errorf("device of the new allocation is %s", got)
+		t.Errorf("the new allocation got device %s, want up1", got)
 	}
 	f.expect("host [up0 up1] pods [] leases []")
 	if record, _ := f.claims.Get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
-		t.Errorf("record is %+v", record)
+		t.Errorf("record = %+v, want device up1 and pod b", record)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
 		f.must(err)
 		if refused := results["c"].Err != nil; refused == admin {
-			t.Errorf("administrative access %t: error is %v", admin, results["c"].Err)
+			t.Errorf("administrative access: %t: error = %v", admin, results["c"].Err)
 		}
 		if admin {
 			f.must(f.nri.RunPodSandbox(context.Background(),
@@ -345,7 +345,7 @@ func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
 	f.start("boot-1")
 	for _, claim := range []string{"claim-a", "claim-b"} {
 		if got := f.admits(claim); got != "dra-a-0" {
-			t.Errorf("the gate of %s admits %q", claim, got)
+			t.Errorf("the gate of %s admits %q, want dra-a-0", claim, got)
 		}
 	}
 }
@@ -361,7 +361,7 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
 	f.start("boot-1")
 	if got := f.admits("claim-a"); got != "dra-a-0" {
-		t.Fatalf("the gate admits %q", got)
+		t.Fatalf("the gate admits %q, want dra-a-0", got)
 	}
 	create := func(sandbox string) error {
 		_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox), f.container(sandbox, "claim-a"))
@@ -370,7 +370,7 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.must(create("a-0"))
 	f.runs("b-0")
 	if err := create("b-0"); err == nil {
-		t.Error("a container starts in another sandbox")
+		t.Error("a container can start in a sandbox without its claim")
 	}
 	sweeper := f.sweeper()
 	sweeper.IsNamed = func(string) bool { return true }
@@ -390,7 +390,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	sweeper := f.sweeper()
 	f.must(sweeper.Sweep())
 	if len(f.lost) > 0 {
-		t.Fatalf("reported: %q", f.lost)
+		t.Fatalf("got lost interfaces %q, want none", f.lost)
 	}
 	pin := f.boxes.States()[0].Pin
 	f.node.DeletePodLink(pin, "net1")
@@ -398,21 +398,21 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 		f.must(sweeper.Sweep())
 	}
 	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is no longer in the pod") {
-		t.Errorf("reported: %q", f.lost)
+		t.Errorf("got lost interfaces %q, want net1", f.lost)
 	}
 	record, _ := f.claims.Get("claim-a")
 	if name := f.boxes.MissingInterface("claim-a", &record.Devices[0]); name != "net1" {
-		t.Errorf("missing interface: %q", name)
+		t.Errorf("missing interface = %q, want net1", name)
 	}
 	states := f.boxes.States()
 	if len(states) != 1 || len(states[0].Interfaces) != 1 || states[0].Interfaces[0].Missing != "net1" {
-		t.Errorf("the socket reports %+v", states)
+		t.Errorf("states = %+v, want net1 as missing", states)
 	}
 	if f.boxes.MayBeInPod("claim-a", &record.Devices[0]) {
-		t.Error("the device is reported to be in the pod")
+		t.Error("MayBeInPod reports that a missing device is in the pod")
 	}
 	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
-		t.Errorf("gone devices: %v", gone)
+		t.Errorf("gone devices = %v, want up0", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames is not missing
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
@@ -446,11 +446,11 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	release()
 	f.must(<-released)
 	if first := <-order; first != "b" {
-		t.Errorf("first is %q", first)
+		t.Errorf("the first result is %q, want b", first)
 	}
 	f.eventually("the claim gets its device", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
-		t.Errorf("second is %q", second)
+		t.Errorf("the second result is %q, want an error about the holder ns/b", second)
 	}
 }
 
@@ -478,7 +478,7 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f.must(<-ended)
 	f.expect(clean)
 	if _, held := f.claims.Get("claim-a"); held {
-		t.Error("the claim of a pod that no longer exists is held")
+		t.Error("the claim of a deleted pod is still held")
 	}
 }
 
@@ -525,9 +525,9 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	if rivals := f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d",
 		UID: "d"}); rivals.IsLeaving(&record) {
-		t.Error("a claim that a pod names counts as leaving")
+		t.Error("a claim that a pod names is treated as leaving")
 	} else if rivals.Evict(&record); f.boxes.IsReleasing("c") {
-		t.Error("a claim that a pod names is evicted")
+		t.Error("a claim that a pod names was evicted")
 	}
 	f.expect(attachedA, "c")
 	claim := allocatedClaim("c", "up0", "b")
@@ -536,7 +536,7 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f.must(errors.Join(err, results["c-again"].Err))
 	f.expect(clean)
 	if _, held := f.claims.Get("c"); held {
-		t.Error("the earlier claim is held")
+		t.Error("the earlier claim is still held")
 	}
 }
 
@@ -558,7 +558,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.boxes.ExpectAlso("a-0") // its namespace existed when the runtime listed it
 	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runtime.NamespacePrefix+"a-0",
 		f.claims.OfPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"not connected\"", err)
 	}
 	f.connect()
 	f.expect(attached, "claim-a")
@@ -572,7 +572,7 @@ func TestLateSynchronize(t *testing.T) {
 	connection.end()
 	f.nri.setConnected(false)
 	if _, err := connection.Synchronize(context.Background(), []*api.PodSandbox{f.sandbox("a-0")}, nil); err == nil {
-		t.Error("reports of an ended connection are accepted")
+		t.Error("Synchronize accepts reports from a closed connection")
 	}
 	f.expect(attachedA)
 }
@@ -584,7 +584,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.nri.setConnected(false)
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if entries, err := os.ReadDir(f.cdiDir()); err != nil || len(entries) > 0 {
-		t.Errorf("remaining files: %v, %v", entries, err)
+		t.Errorf("remaining files: %v, error: %v", entries, err)
 	}
 	f.expect(clean)
 }
@@ -600,7 +600,7 @@ func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
 		f.nri.setConnected(false)
 		f.connect()
 		if f.boxes.IsUnsynced("a-0") || f.boxes.Knows("a-0") {
-			t.Fatal("the sandbox is attached again")
+			t.Fatal("the sandbox was attached again")
 		}
 	}
 	f.expect(clean)

@@ -49,24 +49,24 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	record, _ := f.claims.Get("c")
 	if diff := cmp.Diff([]claims.Consumer{{PodUID: "a", Position: 1, Claims: []string{"other", "c"}}}, record.Consumers); diff != "" ||
 		!record.Shareable {
-		t.Errorf("shareable %v, consumers (-want +got):\n%s", record.Shareable, diff)
+		t.Errorf("shareable: %v, wrong consumers (-want +got):\n%s", record.Shareable, diff)
 	}
 	f.must(f.dra.Cluster.pods.GetStore().Delete(podObject("z")))
 	later := member("later", "gang", "c")
 	found, err := f.nri.claimsOf(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
 	if err != nil || len(found) != 1 || found[0].Claim.UID != "c" {
-		t.Errorf("the claims of a later pod are %v, %v", found, err)
+		t.Errorf("got claims %v for a later pod, error %v", found, err)
 	}
 	first.DeletionTimestamp = &metav1.Time{}
 	isLeaving := func() bool {
 		return f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record)
 	}
 	if isLeaving() {
-		t.Error("the claim of a group with another pod is reported as unused")
+		t.Error("the claim of a group with another pod is treated as unused")
 	}
 	later.DeletionTimestamp = &metav1.Time{}
 	if !isLeaving() {
-		t.Error("the claim of a group whose last pod is being deleted does not count as leaving")
+		t.Error("the claim of a group whose last pod is being deleted is not treated as leaving")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 	if ids := results["c"].Devices[0].CDIDeviceIDs; len(ids) != 1 || !strings.HasSuffix(ids[0], ".c") {
-		t.Errorf("the caller gets the CDI devices %q", ids)
+		t.Errorf("got CDI devices %q, want one that ends in .c", ids)
 	}
 	f.runs("a-0")
 	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
@@ -103,10 +103,10 @@ func TestClaimThatIsReservedForNoPod(t *testing.T) {
 			f.must(err)
 			if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
 				"cannot prepare claim ns/c: it is not reserved for a pod or PodGroup") {
-				t.Errorf("the claim is refused with %v", err)
+				t.Errorf("error = %v, want an error about the missing reservation", err)
 			}
 			if _, held := f.claims.Get("c"); held {
-				t.Error("the claim holds devices")
+				t.Error("the rejected claim holds devices")
 			}
 		})
 	}

@@ -61,23 +61,23 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 		"/state": `"notReady":["not registered with kubelet"]`,
 	} {
 		if code, body := f.debug(http.MethodGet, path); code != http.StatusOK || !strings.Contains(body, want) {
-			t.Errorf("%s: status %d, %q is not in %s", path, code, want, body)
+			t.Errorf("%s: status %d, %q is missing from %s", path, code, want, body)
 		}
 	}
 	release()
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"state":"ready"`) ||
 		!strings.Contains(body, `"claims":["claim-a"]`) {
-		t.Errorf("sandboxes are %s", body)
+		t.Errorf("wrong sandboxes: %s", body)
 	}
 	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body,
 		`"interfaces":[{"claimUID":"claim-a","pool":"n/up0","device":"up0","interface":"net1"`) {
-		t.Errorf("the interface is missing in %s", body)
+		t.Errorf("the interface is missing from %s", body)
 	}
 	for method, path := range map[string]string{http.MethodGet: "/secrets", http.MethodDelete: "/claims",
 		http.MethodPost: "/claims"} {
 		if code, _ := f.debug(method, path); code < 400 {
-			t.Errorf("%s %s: status %d", method, path, code)
+			t.Errorf("%s %s: got status %d, want an error", method, path, code)
 		}
 	}
 }
@@ -101,16 +101,16 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	refuse("c", "first")
 	refuse("gone", "other")
 	if uids := told(); uids != nil {
-		t.Errorf("without pods %q are reported", uids)
+		t.Errorf("without pods: got reports for %q, want none", uids)
 	}
 	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "c")))
 	refuse("c", "second")
 	if diff := cmp.Diff([]string{"second of ns/a"}, told()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("wrong reports (-want +got):\n%s", diff)
 	}
 	f.prepared("c", "a", "up0")
 	if uids := told(); uids != nil {
-		t.Errorf("after Prepare %q are reported", uids)
+		t.Errorf("after Prepare: got reports for %q, want none", uids)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	}
 	f.must(os.Symlink("/nowhere", filepath.Join(d.config.CNIDirs[0], "dangling")))
 	if _, body := request(d, http.MethodGet, "/state"); !strings.Contains(body, `"cniPlugins":["mine"]`) {
-		t.Errorf("the state is %s", body)
+		t.Errorf("the state does not list the plugin: %s", body)
 	}
 }
 
@@ -150,12 +150,12 @@ func TestDebugSocket(t *testing.T) {
 		return response.StatusCode == http.StatusOK
 	})
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket is %v, %v", info.Mode(), err)
+		t.Errorf("the socket has mode %v, error %v, want mode 0600", info.Mode(), err)
 	}
 	cancel()
 	f.must(<-ended)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket still exists: %v", err)
+		t.Errorf("the socket still exists, Stat error: %v", err)
 	}
 }
 
@@ -182,33 +182,33 @@ func TestStateOfTheNode(t *testing.T) {
 	got := d.state()
 	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
 		got.Versions); diff != "" || !got.NodeFound {
-		t.Errorf("versions (-want +got):\n%s", diff)
+		t.Errorf("wrong versions (-want +got):\n%s", diff)
 	}
 	if len(got.Problems) != 1 || got.Problems[0].Source != "slices" || got.Problems[0].Policy != "all" ||
 		!strings.Contains(got.Problems[0].Text, "CNI plugin missing is not installed") {
-		t.Errorf("problems are %+v", got.Problems)
+		t.Errorf("wrong problems: %+v", got.Problems)
 	}
 	if !got.Synced {
-		t.Error("the state is not synced")
+		t.Error("the state is not marked as synced")
 	}
 	if f.dra.Cluster.informers = append(f.dra.Cluster.informers, f.dra.Cluster.topologies); d.state().Synced {
-		t.Error("the state is synced before the topologies were read")
+		t.Error("the state is marked as synced before the topologies were read")
 	}
 	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) ||
 		len(paths["whereabouts"]) == 0 {
-		t.Errorf("plugins need %v", paths)
+		t.Errorf("wrong host paths of plugins: %v", paths)
 	}
 	if types := got.LinkTypes; !slices.Equal(types["vendor"], []string{"vendorlink"}) ||
 		!slices.Equal(types["vlan"], []string{"vlan"}) {
-		t.Errorf("plugins create links of types %v", types)
+		t.Errorf("wrong link types of plugins: %v", types)
 	}
 	if got.NRITimeout != 3*time.Second {
-		t.Errorf("the timeout is %s", got.NRITimeout)
+		t.Errorf("NRI timeout = %s, want 3s", got.NRITimeout)
 	}
 	want := nodestate.Topology{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology),
 		Drivers: []string{"vfio-pci"}}
 	if diff := cmp.Diff(want, got.Topologies[len(got.Topologies)-1]); diff != "" {
-		t.Errorf("topology (-want +got):\n%s", diff)
+		t.Errorf("wrong topology (-want +got):\n%s", diff)
 	}
 }
 
@@ -219,19 +219,19 @@ func TestForsakenClaims(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	orphaned := func() bool { return d.claimStates()[0].Unused }
 	if orphaned() {
-		t.Error("the pods in the API server are unknown")
+		t.Error("the claim is marked as unused before the pods are synced")
 	}
 	f.cluster.pods = syncedInformer{f.cluster.pods}
 	f.must(f.cluster.pods.GetStore().Add(podObject("a")))
 	if orphaned() {
-		t.Error("its pod is there")
+		t.Error("the claim is marked as unused although its pod exists")
 	}
 	f.must(f.cluster.pods.GetStore().Replace([]any{podObject("b")}, ""))
 	if !orphaned() {
-		t.Error("its pod is gone")
+		t.Error("the claim is not marked as unused although its pod is gone")
 	}
 	f.must(f.attach("a-0", record))
 	if orphaned() {
-		t.Error("a sandbox has it")
+		t.Error("the claim is marked as unused although a sandbox uses it")
 	}
 }

@@ -33,10 +33,10 @@ func TestJournalIsAwaited(t *testing.T) {
 	again <- time.Time{} // the first attempt has failed
 	again <- time.Time{}
 	if missing := d.missing(); len(missing) != 1 || !strings.Contains(missing[0], "newer driver") {
-		t.Errorf("the probe reports %v", missing)
+		t.Errorf("missing = %v, want \"newer driver\"", missing)
 	}
 	if err := os.Remove(path); err != nil {
-		t.Fatalf("the newer journal was moved: %v", err)
+		t.Fatalf("the newer journal was moved or cannot be removed: %v", err)
 	}
 	select {
 	case again <- time.Time{}:
@@ -58,6 +58,6 @@ func TestWaitingForTheJournalEnds(t *testing.T) {
 	cancel()
 	d := &Driver{config: Config{PluginDir: dir}, startup: newStartup()}
 	if err := d.awaitJournal(ctx, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want context.Canceled", err)
 	}
 }

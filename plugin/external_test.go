@@ -73,16 +73,16 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	claim := allocatedClaim("c", "up0", "a")
 	ids, err := f.prepareNow(claim)
 	if err != nil || strings.Join(ids, " ") != "dra.networking/external-c=0000:01:00.1" {
-		t.Fatalf("CDI devices are %q, %v", ids, err)
+		t.Fatalf("got CDI devices %q, error %v", ids, err)
 	}
 	const infos = "c-0000:01:00.1-device.json example.com-vf-0000:01:00.1-device.json"
 	described := func(when string) {
 		t.Helper()
 		if got := f.files(f.cdiDir()); got != "dra.networking_external_c.json" {
-			t.Errorf("%s: CDI specs are %q", when, got)
+			t.Errorf("%s: got CDI specs %q", when, got)
 		}
 		if got := f.files(f.infoDir()); got != infos {
-			t.Errorf("%s: device information is %q", when, got)
+			t.Errorf("%s: got device information files %q", when, got)
 		}
 	}
 	described("after Prepare")
@@ -90,15 +90,15 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	if want := `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.1","pf-pci-address":"0000:01:00.0",` +
 		`"rdma-device":"mlx5_1,mlx5_2"},"dra.networking/writtenBy":"dra.networking"}`; err != nil ||
 		string(info) != want {
-		t.Errorf("device information is %s, %v", info, err)
+		t.Errorf("got device information %s, error %v", info, err)
 	}
 	if records, err := f.nri.claimsOf(f.sandbox("a-0")); err != nil || len(records) > 0 {
-		t.Errorf("claims to attach: %v, %v", records, err)
+		t.Errorf("got claims to attach %v, error %v, want none", records, err)
 	}
 	rival, err := f.dra.compile(t.Context(), allocatedClaim("rival", "up0", "b"))
 	f.must(err)
 	if err := f.claims.Hold(rival, asItIs); err == nil || !strings.Contains(err.Error(), "takes the whole device") {
-		t.Errorf("a rival gets %v", err)
+		t.Errorf("error for a rival claim = %v, want \"takes the whole device\"", err)
 	}
 
 	f.crash()
@@ -112,16 +112,16 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	record, _ := f.claims.Get("c")
 	f.node.RemoveHostLink("up0") // another component has attached it
 	if !mayBeInPod(f.claims, f.boxes, f.node)("c", &record.Devices[0]) {
-		t.Error("a device that another component has attached counts as gone")
+		t.Error("a device that another component has attached is treated as gone")
 	}
 	if err := f.dra.unprepare(context.Background(), "c"); err == nil || !strings.Contains(err.Error(), "up0") {
-		t.Errorf("a device that is in a pod is released: %v", err)
+		t.Errorf("error = %v, want the release of a device in a pod to fail", err)
 	}
 	described("while the device is in a pod")
 	f.node.AddHostLink("up0")
 	f.must(f.dra.unprepare(context.Background(), "c"))
 	if got := f.files(f.cdiDir()) + f.files(f.infoDir()); got != "" {
-		t.Errorf("a released claim has left %q", got)
+		t.Errorf("a released claim left files %q", got)
 	}
 }
 
@@ -145,13 +145,13 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	const gate = "dra.networking/interfaces=when-attached.c."
 	if want := "dra.networking/external-c=0000:01:00.1 " + gate + "r " + gate + "s"; err != nil ||
 		strings.Join(ids, " ") != want {
-		t.Fatalf("CDI devices are %q, %v, want %q", ids, err, want)
+		t.Fatalf("got CDI devices %q, error %v, want %q", ids, err, want)
 	}
 	f.runs("a-0")
 	f.must(f.nri.RunPodSandbox(t.Context(), f.sandbox("a-0")))
 	spec, err := os.ReadFile(filepath.Join(f.cdiDir(), "dra.networking-c.json"))
 	if err != nil || !strings.Contains(string(spec), "when-attached.c.r") {
-		t.Errorf("the gate of an attached claim is %s, %v", spec, err)
+		t.Errorf("the gate of an attached claim contains %s, error %v", spec, err)
 	}
 }
 
@@ -172,20 +172,20 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	}
 	_, err := f.prepareNow(allocatedClaim("c", "up0", "a"))
 	if err == nil || !strings.Contains(err.Error(), "belongs to another owner of the device") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about another owner", err)
 	}
 	if got := f.files(f.infoDir()); got != "c-0000:01:00.1-device.json example.com-vf-0000:01:00.1-device.json" {
-		t.Errorf("device information is %q", got)
+		t.Errorf("got device information files %q", got)
 	}
 	if _, err := f.prepareNow(allocatedClaim("d", "up1", "b")); err != nil {
-		t.Errorf("another claim is rejected: %v", err)
+		t.Errorf("cannot prepare another claim: %v", err)
 	}
 	f.must(f.dra.unprepare(context.Background(), "c"))
 	f.must(f.dra.unprepare(context.Background(), "d"))
 	data, err := os.ReadFile(theirs)
 	if got := f.files(f.infoDir()) + f.files(f.cdiDir()); err != nil || got != filepath.Base(theirs) ||
 		strings.Contains(string(data), "dra.networking") {
-		t.Errorf("remaining files: %q with %s, %v", got, data, err)
+		t.Errorf("remaining files: %q with content %s, error %v", got, data, err)
 	}
 }
 
@@ -206,14 +206,14 @@ func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f.must(files.Sync("c"))
 	shared, err := filepath.Glob(filepath.Join(dir, "info", "example.com-nic-0000:01:00.0*"))
 	if err != nil || len(shared) != 1 {
-		t.Fatalf("files are %q, %v", shared, err)
+		t.Fatalf("got files %q, error %v, want one file", shared, err)
 	}
 	f.must(os.WriteFile(shared[0], []byte(`{"type": "pci"}`), 0o600))
 	for uid, refused := range map[string]bool{"a": true, "b": true, "c": false} {
 		err := files.Sync(uid)
 		if (err != nil) != refused || err != nil && (!strings.Contains(err.Error(), "belongs to another owner") ||
 			!strings.Contains(err.Error(), "claim ns/"+uid)) {
-			t.Errorf("%s: error is %v", uid, err)
+			t.Errorf("claim %s: error = %v", uid, err)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestExternalClaimWithALongName(t *testing.T) {
 		t.Error(err)
 	}
 	if got := f.files(f.infoDir()); got != "example.com-vf-0000:01:00.1-device.json" {
-		t.Errorf("device information is %q", got)
+		t.Errorf("got device information files %q", got)
 	}
 }
 
@@ -244,10 +244,10 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	f.must(f.dra.Publisher.Refresh(context.Background()))
 	if _, err := f.prepareNow(allocatedClaim("c", "up1", "a")); err == nil ||
 		!strings.Contains(err.Error(), `"a b" is not a valid CDI device name`) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the invalid CDI device name", err)
 	}
 	if got := f.files(f.cdiDir()); got != "" || len(f.claims.All()) > 0 {
-		t.Errorf("remaining files: %q; claims: %v", got, f.claims.All())
+		t.Errorf("remaining files: %q, remaining claims: %v", got, f.claims.All())
 	}
 }
 
@@ -260,12 +260,12 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	f.journalLost = true
 	f.must(f.dra.External.Sync(""))
 	if got := f.files(f.cdiDir()); got != filepath.Base(spec) {
-		t.Errorf("CDI specs are %q", got)
+		t.Errorf("CDI specs = %q, want the existing one only", got)
 	}
 	f.journalLost = false
 	f.must(f.dra.External.Sync(""))
 	if got := f.files(f.cdiDir()); got != "" {
-		t.Errorf("CDI specs are %q", got)
+		t.Errorf("CDI specs = %q, want none", got)
 	}
 }
 
@@ -288,20 +288,20 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	f.start("boot-2")
 	f.eventually("earlier attachments are reverted", func() bool { return !f.boxes.Knows("a-0") })
 	if boot() != before {
-		t.Error("the baseline has changed before the kubelet prepares the claim")
+		t.Error("the baseline changed before the kubelet prepared the claim")
 	}
 	_, err = f.prepareNow(claim)
 	f.must(err)
 	now := boot()
 	if now == before || now == "" {
-		t.Errorf("the baseline is from boot %q, before the reboot it was from %q", now, before)
+		t.Errorf("the baseline has boot ID %q, before the reboot it had %q", now, before)
 	}
 	if f.boxes.IsUsedSinceBoot("c") {
-		t.Error("a claim without a sandbox counts as used")
+		t.Error("a claim without a sandbox is treated as used")
 	}
 	f.must(f.attach("a-1", f.claims.OfPod("a")...))
 	if !f.boxes.IsUsedSinceBoot("c") {
-		t.Error("an attached claim does not count as used")
+		t.Error("an attached claim is not treated as used")
 	}
 	record, _ := f.claims.Get("c")
 	record.Plans[0].Steps[0].Device.BootID = before
@@ -309,7 +309,7 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	record.Plans[0].Steps[0].Device.IfName = "up1"
 	f.must(f.dra.renewBaselines(t.Context(), &record))
 	if record.Plans[0].Steps[0].Device.BootID != before {
-		t.Error("the baseline of a device in a pod has changed")
+		t.Error("the baseline of a device in a pod changed")
 	}
 	f.dra.Executor.Host = f.node
 }
@@ -337,13 +337,13 @@ func TestExternalDevicesAfterAReboot(t *testing.T) {
 	_, err = f.prepareNow(claim)
 	f.must(err)
 	if now := baseline(); now.BootID != before.BootID {
-		t.Errorf("a device that is not on the host has a baseline: %+v", now)
+		t.Errorf("a device that is not on the host got a new baseline: %+v", now)
 	}
 	f.node.AddHostLink("up0")
 	_, err = f.prepareNow(claim)
 	f.must(err)
 	if now := baseline(); now.BootID == before.BootID || now.Index == before.Index {
-		t.Errorf("the baseline is %+v, as before the reboot: %+v", now, before)
+		t.Errorf("the baseline is %+v, unchanged from before the reboot: %+v", now, before)
 	}
 	now := baseline()
 	f.crash()

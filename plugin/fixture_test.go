@@ -318,7 +318,7 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
-		f.Errorf("node is %s\nwant    %s", got, node)
+		f.Errorf("node = %s\nwant   %s", got, node)
 	}
 	entries, err := os.ReadDir(filepath.Join(f.dir, "cdi"))
 	f.must(err)
@@ -330,7 +330,7 @@ func (f *fixture) expect(node string, gates ...string) {
 		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
 	}
 	if strings.Join(open, " ") != strings.Join(gates, " ") {
-		f.Errorf("open gates are %v, want %v", open, gates)
+		f.Errorf("open gates = %v, want %v", open, gates)
 	}
 }
 
@@ -343,7 +343,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			f.Fatalf("condition not met after 20 s: %s; node is %s", what, f.node)
+			f.Fatalf("condition not met after 20 s: %s; node: %s", what, f.node)
 		case <-tick.C:
 		}
 	}

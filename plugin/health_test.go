@@ -32,7 +32,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, components: components{Metrics: newMetrics("v1")}}
 	if err := d.serveHTTP(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want a hint at --http-address", err)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {
-			t.Errorf("hanging: %q, want %q", got, want)
+			t.Errorf("hanging = %q, want %q", got, want)
 		}
 	}
 	check("")
@@ -65,7 +65,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if d.locks.ok(ctx, time.Hour) {
-		t.Error("a held lock can be acquired")
+		t.Error("the check acquired a lock that is held")
 	}
 	held.Unlock()
 	f.eventually("the lock can be had", func() bool { return d.locks.ok(t.Context(), time.Minute) })
@@ -88,12 +88,12 @@ func TestRemovedSockets(t *testing.T) {
 	f.must(os.Remove(paths[1]))
 	f.must(os.WriteFile(paths[1], nil, 0o600))
 	if err := d.socketsAreThere(); err == nil || !strings.Contains(err.Error(), paths[1]+" is another file") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about another file", err)
 	}
 	f.must(os.Remove(paths[1]))
 	missing := d.socketsAreThere()
 	if missing == nil || !strings.Contains(missing.Error(), paths[1]) {
-		t.Fatalf("error is %v", missing)
+		t.Fatalf("error = %v, want an error about the missing socket", missing)
 	}
 	script := []error{nil, missing, nil, missing, missing} // a single failure is ignored
 	ticks := make(chan time.Time, len(script))
@@ -104,7 +104,7 @@ func TestRemovedSockets(t *testing.T) {
 	err := watchSockets(t.Context(), ticks, func() error { looks++; return script[looks-1] })
 	if err == nil || !strings.Contains(err.Error(), "the driver restarts to recreate its sockets") ||
 		looks != len(script) {
-		t.Errorf("error after %d checks is %v", looks, err)
+		t.Errorf("after %d checks, error = %v", looks, err)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestReplacedNodeObject(t *testing.T) {
 	}
 	go informer.RunWithContext(t.Context())
 	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the node is not read")
+		t.Fatal("the informer did not read the node")
 	}
 	nodes := client.CoreV1().Nodes()
 	if _, err := nodes.Update(t.Context(),
@@ -134,7 +134,7 @@ func TestReplacedNodeObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-failures; !strings.Contains(err.Error(), "was deleted and created again") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the recreated node", err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestStartup(t *testing.T) {
 		{errors.New("starting"), false}, {errors.New("locked"), true}, {errors.New("locked"), false}, {nil, true},
 	} {
 		if isNews := s.note(c.reason); isNews != c.isNews || fmt.Sprint(s.reason()) != fmt.Sprint(c.reason) {
-			t.Errorf("%v: news is %v, want %v; the probe reads %v", c.reason, isNews, c.isNews, s.reason())
+			t.Errorf("%v: isNews = %v, want %v; the probe reports %v", c.reason, isNews, c.isNews, s.reason())
 		}
 	}
 }

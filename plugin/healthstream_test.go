@@ -42,19 +42,19 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	first := <-reports
 	if len(first.Devices) != 1 || first.Devices[0].PoolName != "n/up0" || first.Devices[0].DeviceName != "up0" ||
 		first.Devices[0].Health != kubeletplugin.HealthStatusHealthy || first.Devices[0].Message != "" {
-		t.Errorf("the first report is %+v", first)
+		t.Errorf("first report = %+v", first)
 	}
 	release()
 	second := <-reports // arrives without advancing the clock
 	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached at 00:16:40.300") {
-		t.Errorf("the second report is %+v", second)
+		t.Errorf("second report = %+v", second)
 	}
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
 	f.step(status.HealthPeriod)
 	third := <-reports
 	if len(third.Devices) != 2 || third.Devices[0].Message != second.Devices[0].Message ||
 		third.Devices[1].Message != "" {
-		t.Errorf("the third report is %+v", third)
+		t.Errorf("third report = %+v", third)
 	}
 }
 
@@ -64,15 +64,15 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.dra.Health.Attached([]claims.Record{record})
 	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
-		t.Errorf("report is %+v", report)
+		t.Errorf("report = %+v, want one device with a message", report)
 	}
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if report := f.report(); len(report.Devices) != 0 {
-		t.Errorf("report is %+v", report)
+		t.Errorf("report = %+v, want no devices", report)
 	}
 	f.prepared("claim-b", "b", "up0")
 	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message != "" {
-		t.Errorf("report is %+v", report)
+		t.Errorf("report = %+v, want one device without a message", report)
 	}
 }
 
@@ -88,6 +88,6 @@ func TestUnhealthyDevices(t *testing.T) {
 	report := <-reports
 	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy ||
 		device.Message != "the link has lost its carrier" {
-		t.Errorf("report is %+v", report)
+		t.Errorf("report = %+v, want an unhealthy device with a lost carrier", report)
 	}
 }

@@ -29,7 +29,7 @@ func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 		for dir, want := range map[string]bool{installed: true, node: false} {
 			path, err := exec.FindInPath(name, []string{dir})
 			if _, known := exec.Plugins[path]; err != nil || known != want {
-				t.Errorf("%s runs in this process: %v, %v; want %v", path, known, err, want)
+				t.Errorf("%s runs in this process: %v, error %v; want %v", path, known, err, want)
 			}
 		}
 	}

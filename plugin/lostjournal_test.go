@@ -68,11 +68,11 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
-		t.Errorf("%d claims were prepared again", *count)
+		t.Errorf("%d claims were prepared again, want 1", *count)
 	}
 	f.recover(count)
 	if *count != 1 {
-		t.Errorf("%d claims were prepared again in total", *count)
+		t.Errorf("%d claims were prepared again in total, want 1", *count)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f.start("boot-1")
 	f.recover(count)
 	if *count != 0 {
-		t.Errorf("%d claims were prepared again", *count)
+		t.Errorf("%d claims were prepared again, want 0", *count)
 	}
 	f.expect(attachedA, "claim-a")
 	foreign := allocatedClaim("claim-a", "up0", "a")
@@ -115,7 +115,7 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
-		t.Errorf("%d claims were prepared again", *count)
+		t.Errorf("%d claims were prepared again, want 1", *count)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestLostClaimsThatOthersAttach(t *testing.T) {
 	f.external()
 	f.recover(count)
 	if *count != 0 {
-		t.Errorf("%d claims were prepared again", *count)
+		t.Errorf("%d claims were prepared again, want 0", *count)
 	}
 }
 
@@ -158,9 +158,9 @@ func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 		return nil
 	}
 	if err := d.repairMetadata(t.Context()); err == nil || !strings.Contains(err.Error(), "claim ns/claim-a again") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"claim ns/claim-a again\"", err)
 	}
 	if !slices.Equal(asked, []string{"claim-a", "claim-b"}) {
-		t.Errorf("prepared again: %q", asked)
+		t.Errorf("claims prepared again: %q, want claim-a and claim-b", asked)
 	}
 }

@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 	f.must(p.Refresh(context.Background()))
 	f.must(os.WriteFile(binary, nil, 0o755))
 	if offered := len(p.Offered()); offered != 3 {
-		t.Errorf("%d devices are offered", offered)
+		t.Errorf("got %d offered devices, want 3", offered)
 	}
 	f.prepared("claim-a", "a", "up0")
 	f.runs("a-0")
@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
 	f.metrics.watch(f.claims, f.boxes, f.dra.Executor)
 	if problems, err := testutil.GatherAndLint(f.metrics.registry); err != nil || len(problems) > 0 {
-		t.Errorf("lint reports %v, %v", problems, err)
+		t.Errorf("metrics lint reports %v, error %v", problems, err)
 	}
 	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
 # HELP dra_network_build_info Always 1; the label has the version of the driver, as --version prints it.
@@ -88,7 +88,7 @@ dra_network_slice_changes_total 1
 		"dra_network_refresh_seconds": 1,
 	} {
 		if got, err := testutil.GatherAndCount(f.metrics.registry, name); err != nil || got != series {
-			t.Errorf("%s has %d series, %v; want %d", name, got, err, series)
+			t.Errorf("%s has %d series, error %v; want %d", name, got, err, series)
 		}
 	}
 }
@@ -132,6 +132,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(measured, documented); diff != "" {
-		t.Errorf("docs/observing.md (-measured +documented):\n%s", diff)
+		t.Errorf("wrong metrics in docs/observing.md (-measured +documented):\n%s", diff)
 	}
 }

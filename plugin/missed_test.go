@@ -75,7 +75,7 @@ func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
 	returns()
 	if ended() != 1 {
-		t.Errorf("ended %d connections, want one", ended())
+		t.Errorf("ended %d connections, want 1", ended())
 	}
 }
 
@@ -92,7 +92,7 @@ func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	f.step(missedDelay)
 	f.mu.Lock()
 	if len(f.failed) != 0 {
-		t.Errorf("events before the runtime has connected again are %q", f.failed)
+		t.Errorf("got events %q before the runtime reconnected, want none", f.failed)
 	}
 	f.mu.Unlock()
 	f.connect()
@@ -101,7 +101,7 @@ func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	defer f.mu.Unlock()
 	if len(f.failed) != 1 || !strings.Contains(f.failed[0], "does not report its sandbox; delete the pod") ||
 		ended() != 1 {
-		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+		t.Errorf("ended %d connections; got events %q", ended(), f.failed)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	f.step(missedDelay)
 	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
 	if ended() != 0 {
-		t.Errorf("ended %d connections, want none", ended())
+		t.Errorf("ended %d connections, want 0", ended())
 	}
 }
 
@@ -139,7 +139,7 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 		f.await(pod)()
 	}
 	if ended() != 0 || len(f.failed) != 0 {
-		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+		t.Errorf("ended %d connections; got events %q, want none", ended(), f.failed)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	f.prepared("claim-b", "b", "up1")
 	f.await("b-0")()
 	if ended() != 0 || len(f.failed) != 0 {
-		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+		t.Errorf("ended %d connections; got events %q, want none", ended(), f.failed)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestConnectionsAreEndedSeldom(t *testing.T) {
 	view.end = func(error) { ended++ }
 	begin := time.Unix(1000, 0)
 	if view.reconnect(begin, errMissedSandbox) || view.reconnectedSince(begin) {
-		t.Error("ended a connection without one")
+		t.Error("ended a connection although none exists")
 	}
 	for _, after := range []time.Duration{time.Second, 30 * time.Second, missedInterval + time.Second} {
 		view.setConnected(true)
@@ -197,16 +197,16 @@ func TestReportedSandboxes(t *testing.T) {
 	reported.add(box("b-0"))
 	if a := reported.sandbox("a"); a.GetId() != "a-1" || a.stopped || reported.sandbox("b").PodSandbox == nil ||
 		reported.sandbox("c").PodSandbox != nil {
-		t.Errorf("reported %v", reported.byPod)
+		t.Errorf("wrong sandboxes: %v", reported.byPod)
 	}
 	if reported.stop(box("a-1")); !reported.sandbox("a").stopped {
-		t.Error("the sandbox is not stopped")
+		t.Error("the sandbox is not marked as stopped")
 	}
 	reported.remove(box("a-1"))
 	reported.replace([]*api.PodSandbox{box("c-0")})
 	if reported.sandbox("a").PodSandbox != nil || reported.sandbox("b").PodSandbox != nil ||
 		reported.sandbox("c").PodSandbox == nil {
-		t.Errorf("reported %v after another connection", reported.byPod)
+		t.Errorf("wrong sandboxes after a new connection: %v", reported.byPod)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestKubeletReportsSandboxes(t *testing.T) {
 	}
 	if diff := cmp.Diff([]corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}},
 		pod(corev1.ConditionTrue).Status.Conditions); diff != "" {
-		t.Errorf("conditions in the cache (-want +got):\n%s", diff)
+		t.Errorf("wrong conditions in the cache (-want +got):\n%s", diff)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestPartsWithoutCDIDevices(t *testing.T) {
 				container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: device})
 			}
 			if diff := cmp.Diff(test.want, partsNamed(container)); diff != "" {
-				t.Errorf("parts (-want +got):\n%s", diff)
+				t.Errorf("wrong parts (-want +got):\n%s", diff)
 			}
 		})
 	}

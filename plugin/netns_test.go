@@ -67,7 +67,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 			got, err := n.pathOf(test.pod)
 			if got != test.want || (err == nil) != (test.problem == "") || err != nil &&
 				!strings.Contains(err.Error(), test.problem) {
-				t.Errorf("%q, %v; want %q, %q", got, err, test.want, test.problem)
+				t.Errorf("got %q, error %v; want %q, error %q", got, err, test.want, test.problem)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 		}
 	}
 	if got, err := n.pathOf(lost("a-0", 7)); err != nil || got != filepath.Join(n.dir, "cni-a") {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got path %q, error %v", got, err)
 	}
 }
 
@@ -125,6 +125,6 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f.eventually("the pod is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 	if !strings.HasPrefix(told, "ns/b claim-b: ") || !strings.Contains(told, "delete the pod") {
-		t.Errorf("reported: %q", told)
+		t.Errorf("wrong report: %q", told)
 	}
 }
