@@ -16,7 +16,7 @@ func TestGateNamesTheNamespace(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	if got := f.admits("claim-a"); got != "dra-a-0" {
-		t.Errorf("the gate admits %q", got)
+		t.Errorf("the gate admits %q, want dra-a-0", got)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f.step(Budget)
 	f.must(<-answer)
 	if _, ready, _ := f.boxes.State("a-0"); ready {
-		t.Error("containers may start in the older sandbox")
+		t.Error("containers can start in the older sandbox")
 	}
 	release()
 	for range maxChains {
@@ -112,7 +112,7 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	}
 	f.must(f.sweeper().Sweep())
 	if !f.node.Exists(pin) {
-		t.Error("the pin is missing")
+		t.Error("the pin was not restored")
 	}
 	f.expect(attachedA, "claim-a")
 }
@@ -135,11 +135,11 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 			again(f)
 			f.boxes.FinishWork()
 			if !f.ready("a-0") || slices.ContainsFunc(f.node.Calls(), isDel) {
-				t.Errorf("the pod is ready: %t, calls are %q", f.ready("a-0"), f.node.Calls())
+				t.Errorf("the pod is ready: %t, calls: %q", f.ready("a-0"), f.node.Calls())
 			}
 			f.expect("host [] pods [cni-a-0[net2]] leases [a-0/net1 a-0/net2]") // no gate is open
 			if len(f.failed) != 1 || !strings.Contains(f.failed[0], "cannot compare the network namespace") {
-				t.Errorf("the pod gets %q", f.failed)
+				t.Errorf("the pod got failures %q", f.failed)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f.must(f.boxes.Confirm(f.runtime))
 	f.boxes.FinishWork()
 	if !f.ready("a-0") || slices.ContainsFunc(f.node.Calls(), isDel) {
-		t.Errorf("the pod is ready: %t, calls are %q", f.ready("a-0"), f.node.Calls())
+		t.Errorf("the pod is ready: %t, calls: %q", f.ready("a-0"), f.node.Calls())
 	}
 }
 
@@ -185,14 +185,14 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.must(f.sweeper().Sweep())
 	f.expect(attachedA) // no gate is open
 	if len(f.failed) != 1 {
-		t.Errorf("the pod gets %q", f.failed)
+		t.Errorf("the pod got failures %q, want one", f.failed)
 	}
 	// The live sandbox has not been compared yet, but that does not make an unknown sandbox of the same pod the live
 	// one.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
 	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
 		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"has the sandbox a-0\"", err)
 	}
 	f.node.Fail("NamespaceID", nil)
 	f.must(f.sweeper().Sweep())
@@ -208,7 +208,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.must(f.boxes.Confirm(nil))
 	earlier.listed["a-0"] = f.runtime["a-0"]
 	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that started earlier
-		t.Error("the sandbox is not compared")
+		t.Error("an earlier sweep did not compare the sandbox")
 	}
 	f.must(f.sweeper().Sweep())
 	f.expect(attachedA)
@@ -223,10 +223,10 @@ func TestListsEndWithTheirConnection(t *testing.T) {
 	f.must(f.boxes.Disconnect())
 	f.must(f.boxes.Confirm(nil))
 	if f.boxes.IsUnsynced("a-0") {
-		t.Error("it is still to be attached")
+		t.Error("the sandbox is still waiting to be attached")
 	}
 	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}); err == nil {
-		t.Error("it is attached")
+		t.Error("the sandbox was attached, want an error")
 	}
 }
 

@@ -70,7 +70,7 @@ func TestInterfacesInTheEnvironment(t *testing.T) {
 		}
 		have := interfaceEnv(&record, test.sandboxes, Part{ClaimUID: "a", Request: test.request})
 		if diff := cmp.Diff(test.want, have); diff != "" {
-			t.Errorf("%s: environment (-want +have):\n%s", name, diff)
+			t.Errorf("%s: wrong environment (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -227,7 +227,7 @@ var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
-		f.Errorf("node is %s\nwant    %s", got, node)
+		f.Errorf("node = %s\nwant   %s", got, node)
 	}
 	entries, err := os.ReadDir(f.gate.dir)
 	f.must(err)
@@ -239,7 +239,7 @@ func (f *fixture) expect(node string, gates ...string) {
 		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
 	}
 	if strings.Join(open, " ") != strings.Join(gates, " ") {
-		f.Errorf("open gates are %v, want %v", open, gates)
+		f.Errorf("open gates = %v, want %v", open, gates)
 	}
 }
 
@@ -263,7 +263,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			f.Fatalf("not so after 20 s: %s; node is %s", what, f.node)
+			f.Fatalf("condition not met after 20 s: %s; node: %s", what, f.node)
 		case <-tick.C:
 		}
 	}

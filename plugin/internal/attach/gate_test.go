@@ -46,21 +46,22 @@ func TestGateHasDeviceNodes(t *testing.T) {
 		part := Part{"a", request}
 		device, other := cache.GetDevice(g.DeviceID(part)), cache.GetDevice(gateKind+"="+partName(notAttachedYet, part))
 		if device == nil || other == nil {
-			t.Fatalf("for request %q the runtime finds %v and %v, want a device by either name", request, device, other)
+			t.Fatalf("for request %q, the CDI cache contains %v and %v, want a device under either name",
+				request, device, other)
 		}
 		if diff := cmp.Diff(device.ContainerEdits, other.ContainerEdits); diff != "" {
-			t.Errorf("request %q has different devices under its two names (-first +second):\n%s", request, diff)
+			t.Errorf("devices under the two names of request %q differ (-first +second):\n%s", request, diff)
 		}
 		var paths []string
 		for _, node := range device.ContainerEdits.DeviceNodes {
 			paths = append(paths, node.Path+" "+node.Permissions)
 		}
 		if hooks := device.GetSpec().ContainerEdits.Hooks; len(hooks) != 1 || len(device.ContainerEdits.Hooks) > 0 {
-			t.Errorf("request %q has the hooks %v, and the spec %v; want one hook for any number of requests", request,
+			t.Errorf("request %q has hooks %v, and the spec has %v; want one hook for any number of requests", request,
 				device.ContainerEdits.Hooks, hooks)
 		}
 		if diff := cmp.Diff(want, paths); diff != "" {
-			t.Errorf("device nodes of request %q (-want +have):\n%s", request, diff)
+			t.Errorf("wrong device nodes of request %q (-want +got):\n%s", request, diff)
 		}
 	}
 	if err := g.close("a"); err != nil {
@@ -77,24 +78,25 @@ func TestPartsOfClaims(t *testing.T) {
 	record := claims.Record{Claim: cnichain.Claim{UID: "a"}, Devices: []claims.HeldDevice{
 		{Request: "r/first", Name: "x"}, {Request: "r/first", Name: "y"}}}
 	if part := PartOf(&record, &record.Devices[1]); part != (Part{ClaimUID: "a"}) {
-		t.Errorf("the only request is the part %v", part)
+		t.Errorf("the only request has the part %v, want the claim without a request", part)
 	}
 	record.Devices = append(record.Devices, claims.HeldDevice{Request: "container-0-request-1", Name: "z"})
 	for i, want := range []Part{{"a", "r"}, {"a", "r"}, {"a", "container-0-request-1"}} {
 		part := PartOf(&record, &record.Devices[i])
 		parsed, ours := PartOfDevice(Gate{}.DeviceID(part))
 		if part != want || parsed != want || !ours {
-			t.Errorf("device %d belongs to part %v, and its CDI device to %v, %v; want %v", i, part, parsed, ours, want)
+			t.Errorf("device %d belongs to part %v, and its CDI device to %v, ours: %v; want %v",
+				i, part, parsed, ours, want)
 		}
 		if parsed, ours = PartOfDevice(gateKind + "=" + partName(notAttachedYet, part)); parsed != want || !ours {
-			t.Errorf("under its other name, the CDI device belongs to part %v, %v; want %v", parsed, ours, want)
+			t.Errorf("under its other name, the CDI device belongs to part %v, ours: %v; want %v", parsed, ours, want)
 		}
 	}
 	for _, foreign := range []string{
 		"", "when-attached.a", "vendor.com/nic=when-attached.a", gateKind + "=attached.a",
 	} {
 		if part, ours := PartOfDevice(foreign); ours || part != (Part{}) {
-			t.Errorf("%q belongs to part %v, %v; want no part of ours", foreign, part, ours)
+			t.Errorf("%q belongs to part %v, ours: %v; want none of our parts", foreign, part, ours)
 		}
 	}
 }

@@ -37,22 +37,22 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"})
 	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" ||
 		strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
-		t.Errorf("network data is %+v", data)
+		t.Errorf("network data = %+v", data)
 	}
 	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
 		IfName: "net1", DeviceNodes: []string{"/dev/infiniband/uverbs0"}, Merged: result("net1")}}
 	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
 		data.InterfaceName != "net1" {
-		t.Errorf("network data of a device with RDMA devices is %+v", data)
+		t.Errorf("network data of a device with RDMA devices = %+v, want interface net1", data)
 	}
 	bound := *device
 	bound.BindTo = cnichain.DriverVFIO
 	steps[0].Step.Device = &bound
 	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
 		data.InterfaceName != "" {
-		t.Errorf("network data of a device without an interface is %+v", data)
+		t.Errorf("network data of a device without an interface = %+v, want no interface name", data)
 	}
 	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
-		t.Errorf("network data of another device is %+v", data)
+		t.Errorf("network data of another device = %+v, want none", data)
 	}
 }

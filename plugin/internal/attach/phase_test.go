@@ -55,11 +55,11 @@ func TestTransitions(t *testing.T) {
 			test.do(box)
 			got = append(got, box.phase.String())
 			if box.phase.isAttached() != (box.attached != nil) {
-				t.Errorf("%s in %s: %d steps are attached in %s", name, p, len(box.attached), box.phase)
+				t.Errorf("%s in %s: %d steps are attached in phase %s", name, p, len(box.attached), box.phase)
 			}
 		}
 		if got := strings.Join(got, " "); got != test.want {
-			t.Errorf("%s leads to %s\nwant %s", name, got, test.want)
+			t.Errorf("%s leads to phases %s\nwant %s", name, got, test.want)
 		}
 	}
 }
@@ -69,24 +69,24 @@ func TestTransitions(t *testing.T) {
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
 		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {
-			t.Errorf("%s opens: %t", p, opened)
+			t.Errorf("markOpening in %s = %t", p, opened)
 		}
 		box := boxIn(p)
 		if told := box.reportFailure(errors.New("no")); !told || box.stopWaiting() == nil {
-			t.Errorf("RunPodSandbox does not get the failure of a sandbox that is %s", p)
+			t.Errorf("RunPodSandbox does not receive the failure of a sandbox in phase %s", p)
 		}
 		box = boxIn(p)
 		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.view().background {
-			t.Errorf("RunPodSandbox has returned %v, and gets the failure of a sandbox that is %s", err, p)
+			t.Errorf("RunPodSandbox returned %v, but receives a later failure of a sandbox in phase %s", err, p)
 		}
 		stopped := false
 		box = boxIn(p)
 		box.setStop(func() { stopped = true })
 		if stopped != p.isEnding() {
-			t.Errorf("a chain that begins in %s is stopped: %t", p, stopped)
+			t.Errorf("a chain that begins in phase %s is stopped: %t", p, stopped)
 		}
 		if box.markReleasing(nil); !stopped {
-			t.Errorf("a chain that runs in %s is not stopped", p)
+			t.Errorf("a chain that runs in phase %s is not stopped", p)
 		}
 	}
 }
@@ -103,20 +103,20 @@ func TestRunPodSandboxIsAnswered(t *testing.T) {
 	}
 	box := boxIn(phaseAttaching)
 	if box.markOpening(twoClaims()); answered(box) {
-		t.Error("answered before the gates are open")
+		t.Error("an answer was sent before the gates were open")
 	}
 	if box.markReady(); !answered(box) {
-		t.Error("not answered when the sandbox is ready")
+		t.Error("no answer was sent when the sandbox became ready")
 	}
 	box = boxIn(phaseAttaching)
 	leaving := box.markReleasing(nil)
 	if answered(box) {
-		t.Error("answered while something may be attached")
+		t.Error("an answer was sent while a device might be attached")
 	}
 	if box.removeClaims(leaving[:1]) || answered(box) {
-		t.Error("answered while one claim is left")
+		t.Error("an answer was sent while one claim remained")
 	}
 	if !box.removeClaims(leaving) || !answered(box) {
-		t.Error("not answered when nothing is left")
+		t.Error("no answer was sent when no claims remained")
 	}
 }

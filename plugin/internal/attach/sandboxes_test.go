@@ -24,7 +24,7 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.node.Fail("tuning ADD", errors.New("no such knob"))
 	err := f.attach("a-0", record)
 	if err == nil || !strings.Contains(err.Error(), `step "tune" (tuning) of topology t`) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want the failed step", err)
 	}
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	f.expect(clean)
@@ -45,7 +45,7 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 				texts = append(texts, fmt.Sprintf("%s of %s with %v", state.ID, state.Pod, state.Claims))
 				if !strings.Contains(state.Failure, "no such knob") ||
 					!strings.Contains(state.FailureHint, "may lack what tuning needs") {
-					t.Errorf("%s failed with %q", state.ID, state.Failure)
+					t.Errorf("sandbox %s has the wrong failure %q", state.ID, state.Failure)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 		t.Helper()
 		f.node.Fail("tuning ADD", errors.New("no such knob: operation not supported"))
 		if err := f.attach(id, record); err == nil {
-			t.Error("no failure")
+			t.Error("attaching the sandbox succeeded, want an error")
 		}
 		f.eventually("it is known why", func() bool { return ended() == id+" of ns/a with [claim-a]" })
 		f.node.Fail("tuning ADD", nil)
@@ -68,28 +68,28 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	f.eventually("the next one is being attached", func() bool { known, _, _ := f.boxes.State("a-2"); return known })
 	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxAttaching ||
 		!strings.Contains(states[0].Failure, "no such knob") || states[0].FailureHint == "" {
-		t.Errorf("during the next attach: %+v, want the failure of the last sandbox", states)
+		t.Errorf("states during the next attach = %+v, want the failure of the last sandbox", states)
 	}
 	release()
 	f.must(<-attached)
 	if states := f.boxes.States(); len(states) != 1 || states[0].Failure != "" {
-		t.Errorf("states are %+v, want one ready sandbox without a failure", states)
+		t.Errorf("states = %+v, want one ready sandbox without a failure", states)
 	}
 	f.boxes.noteEnded("a-1", executor.Pod{UID: f.boxes.find("a-2").pod.UID}, []claims.Record{record},
 		errors.New("no such knob"))
 	if got := ended(); got != "" {
-		t.Errorf("an older sandbox is listed beside a ready one: %s", got)
+		t.Errorf("an older sandbox is listed next to a ready one: %s", got)
 	}
 	<-f.boxes.StopSandbox("a-2")
 	fail("a-3")
 	f.clock.Step(endedFor)
 	if got := ended(); got != "" {
-		t.Errorf("after a long time: %s", got)
+		t.Errorf("ended sandboxes after the retention time: %s, want none", got)
 	}
 	fail("a-4")
 	f.must(f.claims.Release("claim-a"))
 	if got := ended(); got != "" {
-		t.Errorf("after the release: %s", got)
+		t.Errorf("ended sandboxes after the release: %s, want none", got)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 	f.eventually("it is told", failed(1, "busy"))
 	if state := f.boxes.States()[0]; state.State != nodestate.SandboxDetaching || !state.Since.Equal(began) {
-		t.Errorf("it is %s since %s, want since %s", state.State, state.Since, began)
+		t.Errorf("sandbox state is %s since %s, want detaching since %s", state.State, state.Since, began)
 	}
 	f.node.Fail("tuning DEL", errors.New("no plugin"))
 	f.eventually("the other reason is told", func() bool {
@@ -132,7 +132,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 		}
 	})
 	if states := f.boxes.States(); len(states) > 0 {
-		t.Errorf("states are %+v", states)
+		t.Errorf("states = %+v, want none", states)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	states := f.boxes.States()
 	if err == nil || len(states) != 1 || states[0].State != nodestate.SandboxEnded ||
 		states[0].Failure != err.Error() {
-		t.Errorf("states are %+v after %v", states, err)
+		t.Errorf("states = %+v, want an ended sandbox with the error %v", states, err)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	release()
 	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
 	if !strings.HasPrefix(f.failed[0], "a 10s ") || !strings.Contains(f.failed[0], "no such knob") {
-		t.Errorf("reported: %q", f.failed[0])
+		t.Errorf("wrong failure report: %q", f.failed[0])
 	}
 	f.expect("host [up0 up1] pods [] leases []")
 	f.node.Fail("tuning ADD", nil)
@@ -190,7 +190,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	paths = append(paths, f.boxes.find("a-0").view().pin)
 	for i, path := range paths {
 		if !strings.HasPrefix(path, "/run/netns/dra-a-0.") || slices.Contains(paths[:i], path) {
-			t.Errorf("the paths of the attempts are %q", paths)
+			t.Errorf("wrong pin paths of the attempts: %q", paths)
 		}
 		if used := f.node.Exists(path); used != (i == 2) {
 			t.Errorf("pin %s exists: %v", path, used)
@@ -235,14 +235,14 @@ func TestNoWaitWhileChainsAreLate(t *testing.T) {
 			want = 0
 		}
 		if got := f.boxes.Budget(context.Background()); got != want {
-			t.Errorf("budget with %d sandboxes is %s, want %s", i+1, got, want)
+			t.Errorf("budget with %d sandboxes = %s, want %s", i+1, got, want)
 		}
 	}
 	clear(f.boxes.byID)
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if got := f.boxes.Budget(soon); got > 600*time.Millisecond {
-		t.Errorf("budget of a runtime that waits a second is %s", got)
+		t.Errorf("budget = %s for a runtime that waits 1 s, want at most 600 ms", got)
 	}
 }
 
@@ -260,25 +260,25 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	if err := f.attach("b-0", record); err == nil || !strings.Contains(err.Error(), "pod ns/a uses its exclusive "+
 		"device") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"pod ns/a uses its exclusive device\"", err)
 	}
 	f.expect(attachedA, "claim-a")
 	if len(f.failed) != 1 || !strings.HasPrefix(f.failed[0], "b 0s cannot attach claim ") {
-		t.Errorf("failures are %q, want one failure of pod b", f.failed)
+		t.Errorf("failures = %q, want one failure of pod b", f.failed)
 	}
 	states := f.boxes.States()
 	if len(states) != 2 || states[0].State != nodestate.SandboxReady || states[1].State != nodestate.SandboxEnded ||
 		states[1].Pod.Name != "b" {
-		t.Errorf("states are %+v", states)
+		t.Errorf("states = %+v, want a ready and an ended sandbox", states)
 	}
 	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); len(states) != 2 {
-		t.Errorf("while the pod waits, states are %+v", states)
+		t.Errorf("states while the pod waits = %+v, want two sandboxes", states)
 	}
 	f.podsGone["b"] = true
 	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxReady {
-		t.Errorf("after the pod was deleted, states are %+v", states)
+		t.Errorf("states after the pod was deleted = %+v, want one ready sandbox", states)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
 	if len(left) != 1 || left["a-0"].Phase != executor.PhaseAttaching {
-		t.Fatalf("records %v", left)
+		t.Fatalf("stored chains = %v, want a-0 in phase attaching", left)
 	}
 	next := New(f.config(f.boxes.Work, runner))
 	f.must(next.Recover(left))
@@ -354,15 +354,15 @@ func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f.must(f.claims.Hold(record, asItIs))
 	f.must(f.attach("a-0", record))
 	if f.boxes.AttachedSteps("claim-a") == nil {
-		t.Error("the claim of an attached pod has no steps")
+		t.Error("AttachedSteps returns no steps for the claim of an attached pod")
 	}
 	box, _, err := f.boxes.begin("b-0", podNamed("b-0"), f.runs("b-0"), []claims.Record{record})
 	f.must(err)
 	if steps := f.boxes.AttachedSteps("claim-a"); steps != nil {
-		t.Errorf("a claim of two pods has the steps of one of them: %v", steps)
+		t.Errorf("AttachedSteps = %v for a claim of two pods, want none", steps)
 	}
 	f.boxes.forget(box)
 	if f.boxes.AttachedSteps("claim-a") == nil {
-		t.Error("the claim has no steps after its second pod has ended")
+		t.Error("AttachedSteps returns no steps after the second pod of the claim ended")
 	}
 }

@@ -11,15 +11,15 @@ import (
 func TestStatesOfSandboxes(t *testing.T) {
 	box := newSandbox("id", executor.Pod{Namespace: "ns", Name: "a"}, &executor.Attachment{})
 	if got := box.view().state(box, "n"); got.State != "attaching" {
-		t.Errorf("new: %+v", got)
+		t.Errorf("state of a new sandbox = %+v", got)
 	}
 	box.phase, box.failure = phaseDetaching, errors.New("no")
 	if got := box.view().state(box, "n"); got.State != "detaching" || got.Failure != "no" {
-		t.Errorf("stopped: %+v", got)
+		t.Errorf("state of a stopped sandbox = %+v", got)
 	}
 	box.failure = &executor.StepError{Type: "bridge", Err: errors.New("vlan tag: operation not supported")}
 	if got := box.view().state(box, "n"); !strings.Contains(got.FailureHint,
 		"kernel of node n may lack what bridge needs") {
-		t.Errorf("of a kernel that lacks something: %+v", got)
+		t.Errorf("state after a failure for lack of kernel support = %+v", got)
 	}
 }

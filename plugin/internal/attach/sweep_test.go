@@ -18,7 +18,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 		t.Helper()
 		suspects = f.boxes.collect(suspects, isGone)
 		if len(suspects) != len(want) || len(want) > 0 && !suspects[want[0]] {
-			t.Errorf("suspects are %v, want %v", suspects, want)
+			t.Errorf("suspects = %v, want %v", suspects, want)
 		}
 	}
 	gone["a"] = true
@@ -35,7 +35,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	scan()
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	if !f.ready("b-0") {
-		t.Error("the other pod was detached, too")
+		t.Error("the other pod was also detached")
 	}
 	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
 }

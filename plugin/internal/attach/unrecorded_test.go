@@ -33,12 +33,12 @@ func TestUnrecorded(t *testing.T) {
 	s := New(Config{Executor: executor.New(executor.Options{Host: node})})
 	s.unrecorded = map[string][]string{"b": {first}, "a": {first, second}}
 	if s.IsUnrecorded("c") || !s.IsUnrecorded("a") || s.IsUnrecordedPin("dra-3") || !s.IsUnrecordedPin("dra-2") {
-		t.Error("the set contains an unknown claim, or lacks an added claim")
+		t.Error("the set contains an unknown claim or lacks an added one")
 	}
 	node.err = errors.New("the mount is busy")
 	if err := s.releaseUnrecorded("a"); !errors.Is(err, node.err) || !s.IsUnrecorded("a") ||
 		!s.IsUnrecordedPin("dra-2") {
-		t.Errorf("a claim whose pin still exists is forgotten (%v)", err)
+		t.Errorf("a claim with a remaining pin was forgotten, or error = %v", err)
 	}
 	node.err = nil
 	for _, step := range []struct {
@@ -48,10 +48,10 @@ func TestUnrecorded(t *testing.T) {
 		node.unpinned = nil
 		if err := s.releaseUnrecorded(step.claim); err != nil || !slices.Equal(node.unpinned, step.want) ||
 			s.IsUnrecorded(step.claim) {
-			t.Errorf("releasing %s has unpinned %v (%v), want %v", step.claim, node.unpinned, err, step.want)
+			t.Errorf("releasing %s unpinned %v (error %v), want %v", step.claim, node.unpinned, err, step.want)
 		}
 	}
 	if s.IsUnrecordedPin("dra-1") || s.IsUnrecordedPin("dra-2") {
-		t.Error("a pin without a claim is known")
+		t.Error("a pin without a claim is listed as unrecorded")
 	}
 }

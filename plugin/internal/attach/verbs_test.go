@@ -28,20 +28,20 @@ func TestEnvironmentOfRequests(t *testing.T) {
 		{Request: "one", Pool: "n/mlx5_0", Name: "mlx5_0"}, {Request: "two", Pool: "n/mlx5_1", Name: "mlx5_1"}}}
 	second := []string{"DRA_NETWORK_NET2_RDMA_DEVICE=mlx5_1", "DRA_NETWORK_NET2_VERBS_DEVICE=uverbs1"}
 	if diff := cmp.Diff(second, environmentOf(&record, steps, "two")); diff != "" {
-		t.Errorf("environment (-want +have):\n%s", diff)
+		t.Errorf("wrong environment (-want +got):\n%s", diff)
 	}
 	if env := environmentOf(&record, steps, ""); len(env) != 2*len(second) {
-		t.Errorf("environment of the whole claim: %v", env)
+		t.Errorf("wrong environment of the whole claim: %v", env)
 	}
 	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would get a mix of values
 	for _, request := range []string{"one", "two", ""} {
 		if env := environmentOf(&record, steps, request); env != nil {
-			t.Errorf("environment of request %q, whose variables are ambiguous: %v", request, env)
+			t.Errorf("environment of request %q with ambiguous variables = %v, want none", request, env)
 		}
 	}
 	record.Shareable = true
 	if env := environmentOf(&record, steps, "two"); env != nil {
-		t.Errorf("environment of a shared claim: %v", env)
+		t.Errorf("environment of a shared claim = %v, want none", env)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, environmentOf(&claims.Record{Claim: cnichain.Claim{UID: "a"}}, test.steps,
 				"")); diff != "" {
-				t.Errorf("environment (-want +have):\n%s", diff)
+				t.Errorf("wrong environment (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -116,12 +116,12 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f.must(f.sweeper().Sweep())
 	box.release()
 	if f.described != 1 {
-		t.Errorf("files were written %d times", f.described)
+		t.Errorf("files were written %d times, want 1", f.described)
 	}
 	f.must(f.sweeper().Sweep())
 	f.must(f.sweeper().Sweep())
 	if f.described != 2 || len(f.unguarded) > 0 {
-		t.Errorf("files were written %d times, and the files of %q without a guard", f.described, f.unguarded)
+		t.Errorf("files were written %d times, want 2, and without a guard for %q", f.described, f.unguarded)
 	}
 }
 

@@ -27,18 +27,18 @@ func TestBlocksAreNotGivenTwice(t *testing.T) {
 	f.must(f.claims.Hold(withAddresses("a", 1, 4, "r-0", "r-0"), unchanged))
 	f.must(f.claims.Hold(withAddresses("b", 1, 4, "r-1"), unchanged))
 	if err := f.claims.Hold(withAddresses("c", 3, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
-		t.Errorf("three pods for two addresses: %v", err)
+		t.Errorf("three pods with two addresses: error = %v, want ErrAddressesTaken", err)
 	}
 	// The addresses are reserved while the record is being completed.
 	during := func(*Record) error {
 		if err := f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
-			t.Errorf("another claim gets the reserved addresses: %v", err)
+			t.Errorf("another claim received the reserved addresses, error = %v", err)
 		}
 		return nil
 	}
 	f.must(f.claims.Hold(withAddresses("d", 2, 4, "r-0"), during))
 	if got, want := fmt.Sprint(f.claims.TakenAddresses()), "map[r-0:4 r-1:1]"; got != want {
-		t.Errorf("taken addresses: %s, want %s", got, want)
+		t.Errorf("TakenAddresses = %s, want %s", got, want)
 	}
 	f.must(f.claims.Release("a"))
 	f.must(f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged))

@@ -99,7 +99,7 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 				f.must(f.claims.Hold(left, unchanged))
 				err := f.claims.Hold(two, unchanged)
 				if allowed != (err == nil) {
-					t.Errorf("error is %v", err)
+					t.Errorf("wrong result: error = %v", err)
 				}
 				if !allowed && !strings.Contains(err.Error(), "while claim ns/one") {
 					t.Errorf("the error does not name the holder: %v", err)
@@ -109,7 +109,7 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 				f.must(f.claims.Release("two"))
 				both := Record{Claim: left.Claim, Devices: []HeldDevice{held, wanted}}
 				if err := f.claims.Hold(both, unchanged); allowed != (err == nil) {
-					t.Errorf("in one claim the error is %v", err)
+					t.Errorf("wrong result for one claim: error = %v", err)
 				}
 			})
 		}
@@ -146,7 +146,7 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 			err := f.claims.Hold(two, unchanged)
 			if test.refused != (err != nil) || err != nil &&
 				!strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
-				t.Errorf("error is %v", err)
+				t.Errorf("wrong result: error = %v", err)
 			}
 			f.must(f.claims.Release("one"))
 			f.must(f.claims.Hold(two, unchanged))
@@ -157,7 +157,7 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 			f.must(f.claims.Release("one"))
 			both := Record{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
 			if err := f.claims.Hold(both, unchanged); test.refused != (err != nil) {
-				t.Errorf("in one claim the error is %v", err)
+				t.Errorf("wrong result for one claim: error = %v", err)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 					t.Helper()
 					if (err != nil) != (test.refused != "") ||
 						err != nil && !strings.Contains(err.Error(), test.refused) {
-						t.Errorf("error is %v, want %q", err, test.refused)
+						t.Errorf("error = %v, want %q", err, test.refused)
 					}
 				}
 				f.must(f.claims.Hold(left, gets(order[0])))
@@ -259,10 +259,10 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	}
 	clock.Step(NoticeWait)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "eth0.7 is on top of eth0") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"eth0.7 is on top of eth0\"", err)
 	}
 	if n := tries.Load(); n != 2 {
-		t.Errorf("it was tried %d times", n)
+		t.Errorf("got %d attempts, want 2", n)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 	} {
 		err := f.claims.Hold(share(test.name, test.amounts...), unchanged)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s takes %v: %v, want %q", test.name, test.amounts, err, test.want)
+			t.Errorf("%s takes %v: error = %v, want %q", test.name, test.amounts, err, test.want)
 		}
 	}
 	var second error
@@ -309,7 +309,7 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		return nil
 	}))
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {
-		t.Errorf("a claim beside one that is being prepared: %v", second)
+		t.Errorf("error = %v for a claim concurrent with another one, want \"would be taken\"", second)
 	}
 	// Capacity that a claim gets after waiting is counted only once.
 	for _, uid := range []string{"a", "e"} {
@@ -320,6 +320,6 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		return f.claims.Hold(share("i", "2"), unchanged)
 	}))
 	if err := f.claims.Hold(share("k", "1"), unchanged); err == nil {
-		t.Error("the claims exceed the capacity")
+		t.Error("the claims exceed the capacity, want an error")
 	}
 }

@@ -25,7 +25,7 @@ type container struct {
 func inContainer(t *testing.T, names ...string) *container {
 	const host = "DRA_TEST_HOST"
 	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
+		t.Skip("mounting requires root")
 	}
 	if os.Getenv(host) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
@@ -80,12 +80,12 @@ func (c *container) sees(name string) {
 	path := filepath.Join(c.path(name), "probe")
 	c.onHost(func() error { return os.WriteFile(path, []byte("host"), 0o600) })
 	if data, err := os.ReadFile(path); err != nil || string(data) != "host" {
-		c.Errorf("the container reads %q, %v", data, err)
+		c.Errorf("the container reads %q, error %v", data, err)
 	}
 	c.must(os.WriteFile(path, []byte("container"), 0o600))
 	c.onHost(func() error {
 		if data, err := os.ReadFile(path); err != nil || string(data) != "container" {
-			c.Errorf("the host reads %q, %v", data, err)
+			c.Errorf("the host reads %q, error %v", data, err)
 		}
 		return os.Remove(path)
 	})
@@ -142,7 +142,7 @@ func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 				c.sees("state")
 			}
 			if n := mountsAt(c.T, cdi); n != 1 {
-				c.Errorf("%d mounts", n)
+				c.Errorf("got %d mounts, want 1", n)
 			}
 			if event.undo != nil {
 				c.onHost(event.undo)
@@ -171,7 +171,7 @@ func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 		c.must(c.Repair())
 		c.must(c.Announce(cdi))
 		if n, err := unix.Read(watch, make([]byte, 1024)); n > 0 != want {
-			c.Errorf("%d bytes of events, %v", n, err)
+			c.Errorf("got %d bytes of events, error %v", n, err)
 		}
 	}
 	announce(false)
@@ -179,7 +179,7 @@ func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	announce(true)
 	c.sees("cdi")
 	if entries, err := os.ReadDir(cdi); err != nil || len(entries) > 0 {
-		c.Errorf("the directory has %v, %v", entries, err)
+		c.Errorf("the directory contains %v, error %v, want no entries", entries, err)
 	}
 	c.onHost(func() error { return unix.Unmount(cdi, unix.MNT_DETACH) })
 	announce(false)
@@ -198,7 +198,7 @@ func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	fails := func(want string) {
 		c.Helper()
 		if err := c.Repair(); err == nil || !strings.Contains(err.Error(), want) {
-			c.Errorf("error is %v, want %q", err, want)
+			c.Errorf("error = %v, want %q", err, want)
 		}
 	}
 	c.onHost(func() error {
@@ -244,7 +244,7 @@ func TestMountsKeepTheirAttributes(t *testing.T) {
 		c.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(c.path("programs"), "evil"), nil, 0o600); !errors.Is(err, unix.EROFS) {
-		c.Errorf("writing: %v", err)
+		c.Errorf("error of the write = %v, want EROFS", err)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestDirectoriesWithoutAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Repair(); err == nil || !strings.Contains(err.Error(), "cannot make directory "+dir) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"cannot make directory\"", err)
 	}
 }
 
@@ -280,12 +280,12 @@ func TestReadMounts(t *testing.T) {
 		"/run/netns": {Propagation: unix.MS_SHARED, Attr_clr: unix.MOUNT_ATTR_RDONLY},
 	}
 	if err != nil || fmt.Sprint(mounts) != fmt.Sprint(want) {
-		t.Errorf("mounts are %v, %v", mounts, err)
+		t.Errorf("mounts = %v, error = %v", mounts, err)
 	}
 	if err := os.WriteFile(path, []byte("22 1 0:21\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readMounts(path); err == nil {
-		t.Error("it was read")
+		t.Error("readMounts succeeded, want an error")
 	}
 }

@@ -42,18 +42,18 @@ func (h *testHelper) isInstalled(program string) {
 	for _, name := range append([]string{nodeapi.HelperName}, HelperPlugins()...) {
 		path := filepath.Join(h.helper.dir, name)
 		if got, err := os.ReadFile(path); err != nil || string(got) != program {
-			h.Errorf("%s is %q, %v", name, got, err)
+			h.Errorf("program %s contains %q, error %v", name, got, err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode() != helperMode {
-			h.Errorf("%s is %v, %v", name, info, err)
+			h.Errorf("%s has file info %v, error %v", name, info, err)
 		}
 	}
 	if info, err := os.Lstat(h.helper.dir); err != nil || !info.IsDir() {
-		h.Errorf("the directory is %v, %v", info, err)
+		h.Errorf("directory has file info %v, error %v", info, err)
 	}
 	entries, err := os.ReadDir(h.helper.dir)
 	if err != nil || len(entries) != 1+len(HelperPlugins()) {
-		h.Errorf("entries are %v, %v", entries, err)
+		h.Errorf("entries = %v, error = %v", entries, err)
 	}
 }
 
@@ -77,14 +77,14 @@ func TestHelperIsInstalled(t *testing.T) {
 		h.helper.verified = state("")
 		for range 2 { // the second call does not treat the binary as verified
 			if err := h.helper.Install(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error is %v, want %q", err, want)
+				t.Errorf("error = %v, want %q", err, want)
 			}
 		}
 	}
 	h.must(os.Remove(h.helper.source))
 	if err := h.helper.Install(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "in the directory of the driver's binary") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the driver's directory", err)
 	}
 }
 
@@ -135,10 +135,10 @@ func TestHelperIsLeftAlone(t *testing.T) {
 		h.must(h.helper.Install(t.Context()))
 	}
 	if state(filepath.Join(h.helper.dir, nodeapi.HelperName)) != before {
-		t.Error("the file was written")
+		t.Error("the unchanged file was written again")
 	}
 	if data, err := os.ReadFile(runs); err != nil || string(data) != "\n" {
-		t.Errorf("it ran %q, %v", data, err)
+		t.Errorf("the record of runs contains %q, error %v, want one run", data, err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestHelperThatIsCancelledIsNotVerified(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := h.helper.Install(ctx); err == nil {
-		t.Error("it was run")
+		t.Error("the helper was run although the context is canceled")
 	}
 	h.must(h.helper.Install(t.Context()))
 	h.isInstalled(program)
