@@ -34,13 +34,13 @@ func (s *testServer) client(t *testing.T, version string) *fake.Clientset {
 	client := fake.NewClientset()
 	served, ok := client.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
-		t.Fatal("client-go has a different fake")
+		t.Fatal("client-go returns another type of fake discovery client")
 	}
 	served.FakedServerVersion = &apiversion.Info{GitVersion: version}
 	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(clienttesting.CreateActionImpl)
 		if !ok || len(create.CreateOptions.DryRun) != 1 {
-			t.Errorf("%v is not a dry run", action)
+			t.Errorf("action %v is not a dry run", action)
 		}
 		s.asks++
 		slice, ok := create.Object.DeepCopyObject().(*resourceapi.ResourceSlice)
@@ -111,13 +111,13 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 			got, err := server.detect(context.Background())
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("error %v", err)
+					t.Errorf("wrong error: %v", err)
 				}
 				return
 			}
 			if err != nil || got.missing != test.want.missing || got.groups != test.want.groups ||
 				len(got.problems) != len(test.problems) {
-				t.Fatalf("%+v, %v; want %+v", got, err, test.want)
+				t.Fatalf("got %+v, error %v; want %+v", got, err, test.want)
 			}
 			for i, problem := range test.problems {
 				if !strings.Contains(got.problems[i], problem) {
@@ -141,7 +141,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 		return got, fake.asks, err
 	}
 	if _, asks, err := detect(); err == nil || asks != 1 {
-		t.Errorf("error %v after %d queries", err, asks)
+		t.Errorf("error = %v after %d queries, want an error after 1", err, asks)
 	}
 	fake.fail, fake.off = nil, sets.New("DRADeviceTaints")
 	for _, step := range []struct {
@@ -161,7 +161,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	} {
 		step.do()
 		if got, asks, err := detect(); err != nil || got.missing.Taints != step.taint || asks != step.asks {
-			t.Errorf("%s: taints missing %t, %d queries, %v", step.what, got.missing.Taints, asks, err)
+			t.Errorf("%s: missing taints: %t, %d queries, error %v", step.what, got.missing.Taints, asks, err)
 		}
 	}
 }
@@ -174,10 +174,10 @@ func TestRefusedListsAreRemembered(t *testing.T) {
 	for range 3 {
 		if _, err := server.detect(context.Background()); err == nil ||
 			!strings.Contains(err.Error(), "--list-attributes") {
-			t.Errorf("error %v", err)
+			t.Errorf("error = %v, want a hint at --list-attributes", err)
 		}
 	}
 	if fake.asks != 4 {
-		t.Errorf("%d queries", fake.asks)
+		t.Errorf("got %d queries, want 4", fake.asks)
 	}
 }

@@ -58,7 +58,7 @@ func (m *attributeMachine) expectRail(device string, want int64) {
 					continue
 				}
 				if rail := d.Attributes["example.com/rail"].IntValue; rail == nil || *rail != want {
-					m.t.Errorf("the rail of %s is %v, want %d", device, d.Attributes["example.com/rail"], want)
+					m.t.Errorf("the rail of %s = %v, want %d", device, d.Attributes["example.com/rail"], want)
 				}
 				return
 			}
@@ -84,18 +84,18 @@ func TestAttributesFromFiles(t *testing.T) {
 	events := m.Recorder.(*record.FakeRecorder).Events
 	const want = "cannot use attribute file"
 	if problems := m.Problems(); len(problems) != 1 || !strings.Contains(problems[0].Text, want) {
-		t.Errorf("problems: %v", problems)
+		t.Errorf("problems = %v, want one about the attribute file", problems)
 	}
 	if event := <-events; !strings.Contains(event, want) || !strings.Contains(event, "netdra doctor --node n") {
-		t.Errorf("event: %s", event)
+		t.Errorf("wrong event: %s", event)
 	}
 	m.write(`{"devices": [{"allDevices": true, "attributes": {"example.com/rail": 4}}]}`)
 	m.expect(t, "ens0 ens1")
 	if problems := m.Problems(); len(problems) != 0 {
-		t.Errorf("problems: %v", problems)
+		t.Errorf("problems = %v, want none", problems)
 	}
 	if len(events) > 0 {
-		t.Errorf("another event: %s", <-events)
+		t.Errorf("unexpected event: %s", <-events)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestPoliciesOverrideFiles(t *testing.T) {
 	_, device, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
 	if err != nil || device.Attributes["example.com/rail"] != int64(7) ||
 		device.Attributes["example.com/block"] != "b" {
-		t.Errorf("chains get %v, %v", device.Attributes, err)
+		t.Errorf("Resolve returned attributes %v, error %v", device.Attributes, err)
 	}
 }
 

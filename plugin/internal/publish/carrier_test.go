@@ -43,10 +43,10 @@ func TestCarriersThatAreLost(t *testing.T) {
 		bridge.Carrier = step.carrier
 		changed := c.observe(discovery.Facts{Devices: []discovery.Device{bridge, pf, vf}})
 		if back := step.carrier && step.lost; back != (c.retryAfter() > 0) {
-			t.Errorf("%s: the next check is in %s", step.what, c.retryAfter())
+			t.Errorf("%s: wrong time of the next check: %s", step.what, c.retryAfter())
 		}
 		if changed != step.changed || c.isLost(pf) != step.lost || c.isLost(vf) != step.lost || c.isLost(bridge) {
-			t.Errorf("%s: changed %t, lost %t, of its function %t, of the bridge %t", step.what, changed, c.isLost(pf),
+			t.Errorf("%s: changed: %t, lost: %t, VF lost: %t, bridge lost: %t", step.what, changed, c.isLost(pf),
 				c.isLost(vf), c.isLost(bridge))
 		}
 	}

@@ -43,7 +43,7 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check := func(pf, want string, inUse ...discovery.Device) {
 		t.Helper()
 		if got := read(pf, inUse...); got != want {
-			t.Errorf("interface %s: devices %s, want %s", pf, got, want)
+			t.Errorf("interface %s: got devices %s, want %s", pf, got, want)
 		}
 	}
 	check("eth0", "eth0 eth0v0") // until udev renames it
@@ -77,7 +77,7 @@ func TestSpeedsAreRemembered(t *testing.T) {
 	}
 	for _, step := range []struct{ read, want int }{{0, 0}, {25000, 25000}, {0, 25000}, {10000, 10000}, {0, 10000}} {
 		if got := read(step.read); got != step.want {
-			t.Errorf("read %d: speed is %d, want %d", step.read, got, step.want)
+			t.Errorf("reading %d: got speed %d, want %d", step.read, got, step.want)
 		}
 	}
 }
@@ -107,10 +107,10 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.keep(facts, nil, nil); err != nil {
-		t.Errorf("the same facts are written again: %v", err)
+		t.Errorf("unchanged facts were written again: %v", err)
 	}
 	facts.Devices[0].LinkSpeed, facts.Devices[0].Type = 1, discovery.TypeNIC
 	if err := m.keep(facts, nil, nil); err == nil {
-		t.Error("other facts are not written")
+		t.Error("changed facts were not written")
 	}
 }

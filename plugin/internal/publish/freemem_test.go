@@ -34,12 +34,12 @@ func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := rests.Load(); n != 0 {
-			t.Errorf("%d times while devices changed", n)
+			t.Errorf("memory was freed %d times while devices changed, want 0", n)
 		}
 		time.Sleep(10 * freeMemoryAfter)
 		synctest.Wait()
 		if n := rests.Load(); n != 1 {
-			t.Errorf("%d times afterwards", n)
+			t.Errorf("memory was freed %d times afterwards, want 1", n)
 		}
 		cancel()
 		<-done

@@ -69,7 +69,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	m.expect(t, "ens0")
 	_, device, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
 	if err != nil || device.IfName != "lan0" {
-		t.Errorf("plugins get %s, %v", device.IfName, err)
+		t.Errorf("Resolve returned interface %s, error %v, want lan0", device.IfName, err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 		link = max(link, int64(entry.Device.LinkSpeed))
 	}
 	if sum == 0 || sum > link {
-		t.Errorf("the functions have %d Mbit/s together, the link has %d", sum, link)
+		t.Errorf("the VFs have %d Mbit/s in total, but the link has %d", sum, link)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	f.must(m.Refresh(context.Background()))
 	f.must(f.claims.Release("c"))
 	if name := m.memory.kept.Names["0000:03:00.0"]; name != "ens0" {
-		t.Errorf("kept are %v", m.memory.kept.Names)
+		t.Errorf("kept names = %v, want ens0", m.memory.kept.Names)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	}
 	got := read(map[discovery.PCIAddress]discovery.IfName{"0000:05:00.0": "old1", "0000:03:00.0": "eth1"})
 	if got["0000:05:00.0"] != "eth1" {
-		t.Errorf("devices are %v", got)
+		t.Errorf("devices = %v", got)
 	}
 }
 
@@ -196,19 +196,19 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 		LinkSpeed: 1000}
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
 	if wait := m.retryAfter(); wait != settleTime {
-		t.Errorf("the next check is in %s", wait)
+		t.Errorf("time until the next check = %s, want the settle time", wait)
 	}
 	f.clock.Step(settleTime)
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
 	if wait := m.retryAfter(); wait != 0 {
-		t.Errorf("the next check is in %s", wait)
+		t.Errorf("time until the next check = %s, want 0", wait)
 	}
 	m.bucket = nil
 	before := m.kept
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic,
 		{Name: "veth1", Type: "veth", Kind: "veth", LinkSpeed: 10000}}}, nil, nil))
 	if len(m.kept.Speeds) != len(before.Speeds) {
-		t.Errorf("kept are %v", m.kept.Speeds)
+		t.Errorf("kept speeds = %v, want no speed of a pod link", m.kept.Speeds)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestDevicesThatAreNotKnown(t *testing.T) {
 		}
 		_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error is %v", err)
+			t.Errorf("wrong error: %v", err)
 		}
 		m.offers.fail(nil)
 	}

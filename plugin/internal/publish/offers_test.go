@@ -20,7 +20,7 @@ func TestOffers(t *testing.T) {
 		t.Helper()
 		_, err := o.find(wanted)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("error is %v, want %q", err, want)
+			t.Errorf("error = %v, want %q", err, want)
 		}
 	}
 	expect("is starting")
@@ -36,7 +36,7 @@ func TestOffers(t *testing.T) {
 	expect("")
 	listed := o.list()
 	if len(listed) != 2 || listed[0].Name != "up0" || len(listed[0].Spec.Taints) != 1 || listed[0].Spec.Name != "" {
-		t.Errorf("the offers are %+v, want up0 with only its taint, and up1", listed)
+		t.Errorf("offers = %+v, want up0 with only its taint, and up1", listed)
 	}
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
 	expect("is no longer offered")

@@ -73,7 +73,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.must(p.Refresh(context.Background()))
 	if len(*published) != 1 || len((*published)[0].Pools["n/up0"].Slices) != 1 {
-		t.Fatalf("published %+v", *published)
+		t.Fatalf("wrong publication: %+v", *published)
 	}
 	if _, _, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
 		t.Error(err)
@@ -81,7 +81,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	f.must(f.claims.Release("claim-a"))
 	f.must(p.Refresh(context.Background()))
 	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
-		t.Errorf("published after the release %+v", *published)
+		t.Errorf("wrong publication after the release: %+v", *published)
 	}
 }
 
@@ -102,14 +102,14 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
 				if amount := device.Capacity["dra.networking/bandwidth"].Value; amount.Value() != 1234 {
-					t.Errorf("device %s has a bandwidth of %s", device.Name, amount.String())
+					t.Errorf("device %s has bandwidth %s, want 1234", device.Name, amount.String())
 				}
 			}
 		}
 	}
 	held, device, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/pf0", Device: "pf0v0"})
 	if err != nil || held.Bandwidth != 1234 || device.Attributes["bandwidth"] != int64(1234) {
-		t.Errorf("held %+v, attributes %v, %v", held, device.Attributes, err)
+		t.Errorf("got held device %+v, attributes %v, error %v", held, device.Attributes, err)
 	}
 }
 
@@ -118,14 +118,14 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	failure := errors.New("no")
 	p, published := newTestPublisher(f, &noLinks{}, &failure)
 	if err := p.Refresh(context.Background()); err == nil {
-		t.Error("the failure is lost")
+		t.Error("Refresh returned no error, want the failure")
 	}
 	failure = nil
 	for range 3 {
 		f.must(p.Refresh(context.Background()))
 	}
 	if len(*published) != 2 {
-		t.Errorf("published %d times, want one publication after the failure and none after that", len(*published))
+		t.Errorf("published %d times, want once after the failure and never again", len(*published))
 	}
 }
 
@@ -154,7 +154,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	missing := []string{"ipvlan"}
 	p.MissingLinkTypes = func(linkTypes []string) ([]string, error) {
 		if !slices.Equal(linkTypes, []string{"ipvlan"}) {
-			t.Errorf("queried link types: %v", linkTypes)
+			t.Errorf("queried link types = %v, want ipvlan", linkTypes)
 		}
 		return missing, nil
 	}
@@ -166,19 +166,19 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 		return plugins
 	}
 	if got := offered(); !slices.Equal(got, []string{",tap,"}) {
-		t.Errorf("offered for %v", got)
+		t.Errorf("offered for plugins %v, want tap only", got)
 	}
 	why := "the kernel makes no links of type ipvlan; install the module"
 	if got := p.UnusableCNIs(); len(got) != 1 || !strings.HasPrefix(got["ipvlan"], why) {
-		t.Errorf("the unusable plugins are %v", got)
+		t.Errorf("unusable plugins = %v, want ipvlan", got)
 	}
 	problems := p.Problems()
 	if !slices.ContainsFunc(problems, func(problem nodestate.Problem) bool { return strings.Contains(problem.Text, why) }) {
-		t.Errorf("problems are %v", problems)
+		t.Errorf("problems = %v, want the reason for ipvlan", problems)
 	}
 	missing = nil
 	if got := offered(); !slices.Equal(got, []string{",tap,ipvlan,"}) || len(p.UnusableCNIs()) > 0 {
-		t.Errorf("offered for %v, unusable are %v", got, p.UnusableCNIs())
+		t.Errorf("offered for plugins %v, unusable plugins %v", got, p.UnusableCNIs())
 	}
 }
 
@@ -191,10 +191,10 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	f.must(p.Refresh(context.Background()))
 	links.err = errors.New("interrupted")
 	if err := p.Refresh(context.Background()); err == nil {
-		t.Error("the failure is lost")
+		t.Error("Refresh returned no error, want the failure")
 	}
 	if len(*published) != 1 {
-		t.Errorf("published %d times", len(*published))
+		t.Errorf("published %d times, want 1", len(*published))
 	}
 }
 
@@ -205,7 +205,7 @@ func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.cluster.node = nil
 	if err := p.Refresh(context.Background()); err == nil || len(*published) != 0 {
-		t.Errorf("error %v, published %d times", err, len(*published))
+		t.Errorf("error = %v, published %d times, want an error and no publication", err, len(*published))
 	}
 }
 
@@ -284,7 +284,7 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f.must(f.claims.Release("c"))
 	m.expect(t, "")
 	if len(m.published) != 5 {
-		t.Errorf("published %d times", len(m.published))
+		t.Errorf("published %d times, want 5", len(m.published))
 	}
 }
 
@@ -301,12 +301,12 @@ func TestWithdrawnPolicies(t *testing.T) {
 	// claim.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
 	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"is no longer offered\"", err)
 	}
 	// This is not a problem: the taint indicates the state, and no action is required.
 	for _, problem := range m.problems {
 		if strings.Contains(problem.Text, "ens0v0") {
-			t.Errorf("problem %q", problem.Text)
+			t.Errorf("unexpected problem %q", problem.Text)
 		}
 	}
 	f.must(f.claims.Release("c"))
@@ -326,7 +326,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 				Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		if diff := cmp.Diff(want, entry.Spec); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", entry.Name, diff)
+			t.Errorf("%s: wrong device (-want +got):\n%s", entry.Name, diff)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func TestMissingFeatures(t *testing.T) {
 	m.expect(t, "")
 	recorder, ok := m.Recorder.(*record.FakeRecorder)
 	if !ok {
-		t.Fatal("no recorder")
+		t.Fatal("the recorder is not a FakeRecorder")
 	}
 	close(recorder.Events)
 	told := 0
@@ -353,7 +353,7 @@ func TestMissingFeatures(t *testing.T) {
 		}
 	}
 	if told != 1 {
-		t.Errorf("reported %d times", told)
+		t.Errorf("reported %d times, want 1", told)
 	}
 }
 
@@ -374,12 +374,12 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	}
 	if len(told) != 1 || !strings.Contains(told[0],
 		`DevicesNotOffered node n: a fault; "kubectl netdra doctor --node n" checks the node`) {
-		t.Errorf("events: %q", told)
+		t.Errorf("wrong events: %q", told)
 	}
 	want := []nodestate.Problem{{Source: fromSlices, Policy: "all", Text: "a remark", Remark: true},
 		{Source: fromSlices, Policy: "all", Text: "a fault"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("wrong problems (-want +got):\n%s", diff)
 	}
 }
 
@@ -437,7 +437,7 @@ func TestStormsOfChanges(t *testing.T) {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				if writes := len(m.published) - before; writes < test.least || writes > test.most {
-					t.Errorf("%d writes", writes)
+					t.Errorf("wrong number of writes: %d", writes)
 				}
 				cancel()
 				<-done
@@ -461,7 +461,7 @@ func TestFirstPublicationIsSoon(t *testing.T) {
 		}))
 		f.must(m.Refresh(t.Context()))
 		if !begun || len(m.soon) != 1 {
-			t.Errorf("publishing has begun: %v, %d computations are asked for soon, want one", begun, len(m.soon))
+			t.Errorf("publishing started: %v, %d computations requested soon, want one", begun, len(m.soon))
 		}
 	})
 }
@@ -495,7 +495,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 					t.Helper()
 					synctest.Wait()
 					if readings != want {
-						t.Errorf("%d readings %s, want %d", readings, when, want)
+						t.Errorf("got %d readings %s, want %d", readings, when, want)
 					}
 				}
 				expect(1, "at the start")

@@ -58,10 +58,10 @@ func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 			got = append(got, string(device.Name)+":"+string(rune('0'+device.LinkSpeed)))
 		}
 		if got := strings.Join(got, " "); got != test.want {
-			t.Errorf("%s: devices are %s, want %s", name, got, test.want)
+			t.Errorf("%s: got devices %s, want %s", name, got, test.want)
 		}
 		if held := test.reading.holdings()[draslices.EntryID{Pool: "n/up0", Name: "up0"}]; held.Bandwidth != test.held {
-			t.Errorf("%s: held is %+v, want a bandwidth of %d", name, held, test.held)
+			t.Errorf("%s: got holding %+v, want bandwidth %d", name, held, test.held)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 		suspects := before.GoneDevices(nil, func(string, *claims.HeldDevice) bool { return test.before })
 		gone := test.reading.goneDevices(suspects, func(string, *claims.HeldDevice) bool { return test.after })
 		if got := strings.Join(slices.Sorted(maps.Keys(gone)), " "); got != test.want {
-			t.Errorf("%s: gone devices: %q, want %q", name, got, test.want)
+			t.Errorf("%s: got gone devices %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	} {
 		held := r.holdings()[draslices.EntryID{Pool: "n/up0", Name: "up0"}]
 		if held.Persona == nil || held.Bandwidth != 7 {
-			t.Errorf("%s: held is %+v", name, held)
+			t.Errorf("%s: got holding %+v, want a persona and bandwidth 7", name, held)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestAttributesForTemplates(t *testing.T) {
 	want := map[string]any{"plane": "a", "rail": int64(7), "spare": false, "firmware": "1.2.3",
 		"example.com/rail": int64(8)}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("wrong attributes (-want +got):\n%s", diff)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestAllocatedAmountsForTemplates(t *testing.T) {
 	} {
 		got := allocated(&test.entry, &resourceapi.DeviceRequestAllocationResult{ConsumedCapacity: test.consumed})
 		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("%s: wrong result (-want +got):\n%s", name, diff)
 		}
 	}
 }
