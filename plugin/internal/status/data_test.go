@@ -40,13 +40,13 @@ func TestStatusTellsGIDs(t *testing.T) {
 	var have Data
 	f.must(json.Unmarshal(claim.Status.Devices[0].Data.Raw, &have))
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("data (-want +have):\n%s", diff)
+		t.Errorf("wrong data (-want +got):\n%s", diff)
 	}
 	// The field names are an API.
 	for _, name := range []string{"rdma", "name", "verbs", "gids", "port", "index", "gid", "type", "interface",
 		"address"} {
 		if !strings.Contains(string(claim.Status.Devices[0].Data.Raw), `"`+name+`":`) {
-			t.Errorf("data has no %q: %s", name, claim.Status.Devices[0].Data.Raw)
+			t.Errorf("data does not contain %q: %s", name, claim.Status.Devices[0].Data.Raw)
 		}
 	}
 }
@@ -62,12 +62,12 @@ func TestLongestDataFits(t *testing.T) {
 	}
 	data := dataOf(verbs)
 	if len(data) > resourceapi.AllocatedDeviceStatusDataMaxLength {
-		t.Errorf("it has %d bytes", len(data))
+		t.Errorf("data has %d bytes, more than the maximum", len(data))
 	}
 	var parsed Data
 	if err := json.Unmarshal([]byte(data), &parsed); err != nil || len(parsed.RDMA) != cnichain.MaxGIDs ||
 		!strings.HasPrefix(parsed.RDMAUnknown, "why why") {
-		t.Errorf("it is %s: %v", data, fmt.Sprint(err))
+		t.Errorf("wrong data %s, error: %v", data, fmt.Sprint(err))
 	}
 	if dataOf(nil) != "" {
 		t.Error("a device without RDMA has data")

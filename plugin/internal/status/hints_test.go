@@ -26,7 +26,7 @@ func TestHintFollowsTheCause(t *testing.T) {
 			Cause: failed("failed to create vlan: operation not supported"), Undo: errors.New("busy")},
 	} {
 		if got := attachHint("pod/web", "shop", "worker-1", err); got != want {
-			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+			t.Errorf("hint for %v:\n%s\nwant\n%s", err, got, want)
 		}
 	}
 }
@@ -39,6 +39,6 @@ func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
 	err := fmt.Errorf("node n: cannot prepare claim ns/net: %w", claimspec.CheckPod(pod))
 	got := PrepareHint(cnichain.Claim{Namespace: "ns", Name: "net"}, err)
 	if !strings.Contains(got, "delete the pod") || strings.Contains(got, "netdra") {
-		t.Errorf("%v; %s", err, got)
+		t.Errorf("wrong hint for error %v: %s", err, got)
 	}
 }

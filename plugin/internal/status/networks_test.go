@@ -106,12 +106,12 @@ func TestNetworkStatusIsMerged(t *testing.T) {
 				var sent metav1.PartialObjectMetadata
 				if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil || sent.UID != "pod-uid" ||
 					patch.GetSubresource() != "status" {
-					t.Errorf("patch is %s, %v", patch.GetPatch(), err)
+					t.Errorf("wrong patch %s, error: %v", patch.GetPatch(), err)
 				}
 			}
 		}
 		if writes != 1 {
-			t.Errorf("written %d times", writes)
+			t.Errorf("written %d times, want 1", writes)
 		}
 	}
 }
@@ -121,10 +121,10 @@ func TestNetworkStatusThatIsNoList(t *testing.T) {
 	networks, client := networksOf(t, `{"name": "x"}`)
 	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
 		!strings.Contains(err.Error(), "which is not a list") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"which is not a list\"", err)
 	}
 	if got := statusOf(t, client); got != `{"name":"x"}` {
-		t.Errorf("annotation is %s", got)
+		t.Errorf("annotation = %s, want it unchanged", got)
 	}
 }
 
@@ -141,10 +141,10 @@ func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	first.Pod = executor.Pod{Namespace: "ns", Name: "bad", UID: "bad-uid"}
 	networks.sandboxes = func() []nodestate.Sandbox { return []nodestate.Sandbox{first, box} }
 	if err := networks.write(t.Context(), "claim-uid"); err == nil || !strings.Contains(err.Error(), "pod ns/bad: ") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about pod ns/bad", err)
 	}
 	if got := statusOf(t, client); !strings.Contains(got, "net1") {
-		t.Errorf("annotation of the other pod is %q", got)
+		t.Errorf("annotation of the other pod = %q, want net1", got)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestNetworkStatusOfOthers(t *testing.T) {
 	box.Pod.UID = "earlier"
 	networks.sandboxes = func() []nodestate.Sandbox { return []nodestate.Sandbox{box} }
 	if err := networks.write(context.Background(), "claim-uid"); err != nil || statusOf(t, client) != "" {
-		t.Errorf("annotation is %s, %v", statusOf(t, client), err)
+		t.Errorf("annotation = %s, error = %v, want neither", statusOf(t, client), err)
 	}
 	box.Pod = executor.Pod{Namespace: "ns", Name: "gone", UID: "pod-uid"}
 	if err := networks.write(context.Background(), "claim-uid"); err != nil {
@@ -168,6 +168,6 @@ func TestNetworkStatusOfOthers(t *testing.T) {
 	})
 	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
 		!strings.Contains(err.Error(), "set features.networkStatus of the chart") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want a hint at features.networkStatus", err)
 	}
 }

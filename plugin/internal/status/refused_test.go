@@ -24,10 +24,10 @@ func TestRefusedClaims(t *testing.T) {
 	}
 	if refused := s.Refused(); len(refused) != 2 || refused[0].Claim.Name != "a" || refused[1].Claim.Name != "b" ||
 		refused[0].At != f.clock.Now() || len(refused[0].Devices) != 1 || refused[0].Devices[0].Pool != "n/a" {
-		t.Errorf("the rejected claims are %+v", refused)
+		t.Errorf("rejected claims = %+v, want a and b", refused)
 	}
 	s.Changed("a")
 	if refused := s.Refused(); len(refused) != 1 || refused[0].Claim.Name != "b" {
-		t.Errorf("when a is prepared, the rejected claims are %+v", refused)
+		t.Errorf("rejected claims after preparing a = %+v, want b", refused)
 	}
 }

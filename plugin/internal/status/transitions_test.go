@@ -57,7 +57,7 @@ func TestTransitionTimes(t *testing.T) {
 		return failing, nil, errors.New("too many requests")
 	})
 	if err := s.write(t.Context(), "claim-a"); err == nil {
-		t.Error("the failure is lost")
+		t.Error("write returned no error, want the failure")
 	}
 	failing = false
 	expect("attached before a restart", metav1.ConditionTrue, 1180)
@@ -94,7 +94,7 @@ func TestOnlyOldClaimsAreRead(t *testing.T) {
 		}
 	}
 	if !slices.Equal(read, []string{"claim-a"}) {
-		t.Errorf("read are %q", read)
+		t.Errorf("read claims %q, want claim-a only", read)
 	}
 }
 
@@ -114,6 +114,6 @@ func TestReleasedClaimsAreForgotten(t *testing.T) {
 	})
 	f.must(s.write(t.Context(), "claim-a"))
 	if len(s.written)+len(s.failures)+len(s.released) > 0 {
-		t.Errorf("the writer still has %v, %v, %v", s.written, s.failures, s.released)
+		t.Errorf("the writer still stores %v, %v, %v", s.written, s.failures, s.released)
 	}
 }

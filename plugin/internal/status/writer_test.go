@@ -37,7 +37,7 @@ func TestStatusIsWritten(t *testing.T) {
 		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
 		f.must(err)
 		if len(got.Status.Devices) != 1 || len(got.Status.Devices[0].Conditions) != 1 {
-			t.Fatalf("status is %+v", got.Status.Devices)
+			t.Fatalf("wrong status: %+v", got.Status.Devices)
 		}
 		condition := got.Status.Devices[0].Conditions[0]
 		text := string(condition.Status) + " " + condition.Reason + " " + condition.Message
@@ -51,13 +51,13 @@ func TestStatusIsWritten(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if got := status(); got != "False PrepareFailed no such topology; "+
 		`run "kubectl netdra explain claim/claim-a -n ns" to see its devices and their users` {
-		t.Errorf("status is %q", got)
+		t.Errorf("wrong status: %q", got)
 	}
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	s.Changed("claim-a")
 	f.must(s.write(context.Background(), "claim-a"))
 	if got := status(); !strings.HasPrefix(got, "True Attached") || !strings.HasSuffix(got, " net1") {
-		t.Errorf("status is %q", got)
+		t.Errorf("wrong status: %q", got)
 	}
 	actions := len(client.Actions())
 	f.must(s.write(context.Background(), "claim-a"))
@@ -79,10 +79,10 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	s.AttachFailed(executor.Pod{Namespace: "ns", Name: "b", UID: "b"}, []claims.Record{theirs, rivals},
 		fmt.Errorf("not yet: %w", inUse), 0)
 	if _, failed := s.failures["own"]; !failed || len(s.failures) != 1 {
-		t.Errorf("failures are %v, want one failure of claim own", s.failures)
+		t.Errorf("failures = %v, want one failure of claim own", s.failures)
 	}
 	if event := <-events.Events; !strings.Contains(event, "pod ns/a uses its exclusive device") {
-		t.Errorf("the event is %q", event)
+		t.Errorf("wrong event: %q", event)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 		`(macvlan) of topology t failed at DEL: no plugin; the driver retries until it abandons the step; ` +
 		`run "kubectl netdra trace pod/b -n ns" to list all calls`
 	if event := <-events.Events; event != want {
-		t.Errorf("the event is\n%s\nwant\n%s", event, want)
+		t.Errorf("got event\n%s\nwant\n%s", event, want)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 		_, written := s.written[uid]
 		_, entries := s.wanted(uid)
 		if written != (len(entries) > 0) {
-			t.Errorf("claim %s has %d wanted entries, recorded as written: %t", uid, len(entries), written)
+			t.Errorf("claim %s has %d entries to write, but is recorded as written: %t", uid, len(entries), written)
 		}
 		return written
 	}
@@ -129,14 +129,14 @@ func TestFailuresAreForgotten(t *testing.T) {
 	f.clock.Step(failureAge / 2)
 	s.ForgetOld()
 	if known("once") || !known("again") {
-		t.Error("exactly the failures that have not recurred for a long time must be forgotten")
+		t.Error("want only failures that have not recurred for a long time to be forgotten")
 	}
 	for i := range maxFailures {
 		f.clock.Step(time.Millisecond)
 		fail(fmt.Sprint(i))
 	}
 	if known("again") || !known("0") || len(s.failures) != maxFailures || len(s.written) != maxFailures {
-		t.Errorf("%d failures and %d statuses are stored", len(s.failures), len(s.written))
+		t.Errorf("%d failures and %d statuses are stored, want the maximum", len(s.failures), len(s.written))
 	}
 }
 
@@ -165,7 +165,7 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 		},
 	} {
 		if diff := cmp.Diff(&test.want, validNetworkData(&test.data)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("%s: wrong network data (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f.must(err)
 	if devices := got.Status.Devices; len(devices) != 1 || devices[0].NetworkData != nil ||
 		devices[0].Conditions[0].Reason != "Attached" {
-		t.Errorf("status is %+v", devices)
+		t.Errorf("wrong status: %+v", devices)
 	}
 	actions := len(client.Actions())
 	f.must(s.write(context.Background(), "claim-a"))
@@ -228,14 +228,14 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 		return len(got.Status.Devices)
 	}
 	if n := entries(); n != 1 {
-		t.Fatalf("%d entries are written", n)
+		t.Fatalf("got %d status entries, want 1", n)
 	}
 	if n := entries(); n != 0 {
-		t.Errorf("%d entries of a released claim remain", n)
+		t.Errorf("got %d status entries after the release, want 0", n)
 	}
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
 	if n := entries(); n != 1 {
-		t.Errorf("%d entries are written for the next pod", n)
+		t.Errorf("got %d status entries for the next pod, want 1", n)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	s.Clear(&record) // the claim was generated for a pod
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {
-		t.Error("the status of a claim that is deleted with its pod was written")
+		t.Error("the status of a claim that will be deleted with its pod was written")
 	}
 	record.Shareable = true
 	s.Clear(&record)
@@ -268,12 +268,12 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 		return failing, nil, errors.New("timeout")
 	})
 	if err := s.write(context.Background(), "claim-a"); err == nil {
-		t.Error("the failure is lost")
+		t.Error("write returned no error, want the failure")
 	}
 	failing = false
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 0 {
-		t.Error("the status is unchanged")
+		t.Error("the status was not cleared")
 	}
 	actions := len(client.Actions())
 	f.must(s.write(context.Background(), "claim-a"))
@@ -292,6 +292,6 @@ func TestStatusOfVanishedInterfaces(t *testing.T) {
 	f.sweep()
 	_, entries := s.wanted("claim-a")
 	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
-		t.Errorf("status is %+v", entries)
+		t.Errorf("wrong status: %+v", entries)
 	}
 }
