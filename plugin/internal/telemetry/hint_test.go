@@ -12,7 +12,7 @@ func TestHintsAreNotCut(t *testing.T) {
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
 		got := WithHint(text, hint)
 		if !strings.HasSuffix(got, "; "+hint) || len(got) > maxMessage+3 || !utf8.ValidString(got) {
-			t.Errorf("%d bytes: %q", len(got), got)
+			t.Errorf("wrong message of %d bytes: %q", len(got), got)
 		}
 	}
 }

@@ -42,11 +42,11 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 		want := strings.ToValidUTF8(failure, "\uFFFD")[:10]
 		if err := client.Call(t.Context(), "nri", "Fail", &api.Empty{}, &api.Empty{}); err == nil ||
 			!strings.Contains(err.Error(), want) || errors.Is(err, ttrpc.ErrClosed) {
-			t.Errorf("the runtime gets %.50v, want %q", err, want)
+			t.Errorf("the runtime received %.50v, want %q", err, want)
 		}
 	}
 	if WireError(nil) != nil {
-		t.Error("nothing is a failure")
+		t.Error("WireError(nil) returned an error")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestMessagesAreShortAndUTF8(t *testing.T) {
 	for _, text := range []string{strings.Repeat("é", maxMessage), "\xff\xfe" + strings.Repeat("x", maxMessage),
 		"short"} {
 		if got := Shorten(text); !utf8.ValidString(got) || len(got) > maxMessage+3 {
-			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
+			t.Errorf("got %d bytes, valid UTF-8: %v", len(got), utf8.ValidString(got))
 		}
 	}
 }
