@@ -27,7 +27,7 @@ func TestRuntimeView(t *testing.T) {
 	select {
 	case <-ended:
 	default:
-		t.Error("the work for a connection continues after its end")
+		t.Error("work for a connection continues after the connection ended")
 	}
 	if view.isConnected() || view.now().timeout != time.Second || !view.now().decided.Has("a") ||
 		view.now().decided.Has("b") ||
@@ -36,7 +36,7 @@ func TestRuntimeView(t *testing.T) {
 	}
 	view.begin(sets.New("b"), nil)
 	if view.now().decided.Has("a") || !view.now().decided.Has("b") || view.now().busy["b"] {
-		t.Error("another connection did not replace the runtime's reports")
+		t.Error("a new connection did not replace the runtime's reports")
 	}
 }
 
@@ -60,6 +60,6 @@ func TestSandboxesOfContainers(t *testing.T) {
 		container("busy", running, "c"), container("busy", running), container("busy", created, "c"),
 	})
 	if got := strings.Join(sets.List(decided), " "); got != "busy none" || len(busy) != 1 || !busy["busy"] {
-		t.Errorf("decided: %s, busy: %v", got, busy)
+		t.Errorf("wrong sandboxes, decided: %s, busy: %v", got, busy)
 	}
 }

@@ -73,28 +73,28 @@ func TestOrphansIsRemoved(t *testing.T) {
 	found, err := d.findOrphans()
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(found)); diff != "" {
-		t.Errorf("orphans (-want +got):\n%s", diff)
+		t.Errorf("wrong orphans (-want +got):\n%s", diff)
 	}
 	removed, err := d.removeOrphans(context.Background())
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(removed)); diff != "" {
-		t.Errorf("removed (-want +got):\n%s", diff)
+		t.Errorf("wrong removed orphans (-want +got):\n%s", diff)
 	}
 	for _, gone := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
 		"log/ns_c_gone"} {
 		if f.exists(gone) {
-			t.Errorf("%s still exists", gone)
+			t.Errorf("orphan %s still exists", gone)
 		}
 	}
 	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json",
 		"cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f", "netns/dra-lab"} {
 		if !f.exists(kept) {
-			t.Errorf("%s is gone", kept)
+			t.Errorf("file %s was removed", kept)
 		}
 	}
 	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) ||
 		!f.node.Exists(filepath.Join(f.dir, "netns", host.PinName("a-0", f.clock.Now()))) {
-		t.Errorf("pins: %s", f.node)
+		t.Errorf("wrong pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
 		t.Error("the pod is no longer attached")
@@ -109,7 +109,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
 	if pin := pinOf(f, "gone"); pin != filepath.Join(f.dir, "netns/dra-gone.cre66i9s") {
-		t.Fatalf("the pin is %s", pin)
+		t.Fatalf("pin = %s, want dra-gone", pin)
 	}
 	for i := range found {
 		f.must(d.removeOrphan(context.Background(), &found[i]))
@@ -117,11 +117,11 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	for _, kept := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
 		"log/ns_c_gone"} {
 		if !f.exists(kept) {
-			t.Errorf("%s is gone", kept)
+			t.Errorf("file %s was removed", kept)
 		}
 	}
 	if !f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) {
-		t.Errorf("the pin is gone: %s", f.node)
+		t.Errorf("the pin was removed: %s", f.node)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	file := nodestate.Orphan{Kind: nodeapi.MetadataSpec,
 		Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
 	if err := d.removeOrphan(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
-		t.Errorf("the spec was removed: %v", err)
+		t.Errorf("the spec was removed, or no error was returned: %v", err)
 	}
 	unlock()
 	f.must(d.removeOrphan(context.Background(), &file))
@@ -152,7 +152,7 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 	f.must(err)
 	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"},
 		f.paths(found)); diff != "" {
-		t.Errorf("orphans (-want +got):\n%s", diff)
+		t.Errorf("wrong orphans (-want +got):\n%s", diff)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	found, err := d.findOrphans()
 	f.must(err)
 	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {
-		t.Errorf("orphans are %v", found)
+		t.Errorf("orphans = %v, want no pin", found)
 	}
 }
 
@@ -176,16 +176,17 @@ func TestOrphansOnTheSocket(t *testing.T) {
 		code, body := request(d, method, "/garbage")
 		var found []nodestate.Orphan
 		if err := json.Unmarshal([]byte(body), &found); err != nil || code != http.StatusOK || len(found) != 4 {
-			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
+			t.Errorf("%s: got status %d, error %v: %s", method, code, err, body)
 		}
 	}
 	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+
 		filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
-		t.Errorf("remaining: %s", body) // the fake unpins without removing the file that represents the pin
+		t.Errorf("wrong remaining orphans: %s",
+			body) // the fake unpins without removing the file that represents the pin
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
 	if code, body := request(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
-		t.Errorf("status %d: %s", code, body)
+		t.Errorf("got status %d, want 500: %s", code, body)
 	}
 }
 
@@ -197,7 +198,7 @@ func TestOrphansThatGoesByItself(t *testing.T) {
 	f.must(os.Remove(filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json")))
 	want := []string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
 	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
-		t.Errorf("orphans (-want +got):\n%s", diff)
+		t.Errorf("wrong orphans (-want +got):\n%s", diff)
 	}
 }
 
@@ -221,7 +222,7 @@ func TestLacksMetadata(t *testing.T) {
 	check := func(name string, want bool) {
 		t.Helper()
 		if got := d.lacksMetadata(&record); got != want {
-			t.Errorf("%s: lacks metadata: %v, want %v", name, got, want)
+			t.Errorf("%s: lacksMetadata = %v, want %v", name, got, want)
 		}
 	}
 	write := func(path, content string) {
@@ -244,7 +245,7 @@ func TestLacksMetadata(t *testing.T) {
 	write(file, "{}\n{}\n")
 	check("both", false)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("containers must be able to read it: %v, %v", info, err)
+		t.Errorf("containers must be able to read the file: info %v, error %v", info, err)
 	}
 	f.must(os.Remove(file))
 	f.must(os.Mkdir(file, 0o700))

@@ -32,15 +32,15 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 	if record, _ := f.claims.Get("c"); record.Shareable {
-		t.Error("the claim is not a generated claim, as this test requires")
+		t.Error("the claim is shareable, but this test requires a generated claim")
 	}
 	if names, err := f.usesClaims("b"); err == nil {
-		t.Errorf("the claims of a pod that the API server has not reported are %v", names)
+		t.Errorf("got claims %v of a pod that the API server has not reported, want an error", names)
 	}
 	f.addPod(podObject("b", "c"))
 	f.addPod(podObject("x"))
 	if names, err := f.usesClaims("x"); len(names) > 0 || err != nil {
-		t.Errorf("the claims of a pod without claims are %v, %v", names, err)
+		t.Errorf("got claims %v of a pod without claims, error %v", names, err)
 	}
 	f.runs("b-0")
 	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("b-0")))
@@ -54,7 +54,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f.addPod(podObject("a", "c"))
 	if err := f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")); err == nil ||
 		!strings.Contains(err.Error(), "pod ns/b uses its exclusive device") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"pod ns/b uses its exclusive device\"", err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	f.start("boot-1") // its pod cache is empty
 	for pod, want := range map[string][]string{"a": {"c", "d"}, "b": {"d"}} {
 		if names, err := f.usesClaims(pod); err != nil || !slices.Equal(names, want) {
-			t.Errorf("claims of pod %s are %v, %v, want %v", pod, names, err, want)
+			t.Errorf("claims of pod %s = %v, error %v, want %v", pod, names, err, want)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 		return err
 	}
 	if err := create(); err == nil || !strings.Contains(err.Error(), "is being attached") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"is being attached\"", err)
 	}
 	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
 	f.must(create())
@@ -105,11 +105,11 @@ func TestContainerWithoutAPreparedClaimHasAnEvent(t *testing.T) {
 	f.addPod(podObject("a"))
 	_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), f.container("a-0", "gone"))
 	if err == nil || !strings.Contains(err.Error(), "delete the pod") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"delete the pod\"", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.failed) != 1 || !strings.Contains(f.failed[0], executor.Pod{Namespace: "ns", Name: "a"}.String()) {
-		t.Errorf("events are %q", f.failed)
+		t.Errorf("events = %q, want one for pod ns/a", f.failed)
 	}
 }

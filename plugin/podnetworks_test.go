@@ -57,14 +57,14 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	record, _ := f.claims.Get("c")
 	step := record.Plans[0].Steps[0]
 	if string(step.Config) != `{"mode":"fast","network":"{{ pod.namespace }}/tenant"}` || step.Network != "blue" {
-		t.Errorf("network %s, configuration %s", step.Network, step.Config)
+		t.Errorf("got network %s, configuration %s", step.Network, step.Config)
 	}
 	f.runs("a-0")
 	sandbox := f.sandbox("a-0")
 	sandbox.Annotations = map[string]string{selectsNetworks: "tenant@fast0"} // the sandbox takes precedence
 	f.must(f.nri.RunPodSandbox(t.Context(), sandbox))
 	if steps := f.boxes.AttachedSteps("c"); len(steps) == 0 || steps[0].IfName != "fast0" {
-		t.Errorf("steps are %+v", steps)
+		t.Errorf("steps = %+v, want interface fast0", steps)
 	}
 }
 
@@ -101,10 +101,10 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 				[]*resourceapi.ResourceClaim{allocatedClaim("c", "up0", "a")})
 			f.must(err)
 			if err := results["c"].Err; err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", err, test.want)
+				t.Errorf("error = %v, want %q", err, test.want)
 			}
 			if held := f.claims.All(); len(held) > 0 {
-				t.Errorf("held claims: %v", held)
+				t.Errorf("held claims = %v, want none", held)
 			}
 		})
 	}
@@ -132,11 +132,11 @@ func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 	f.runs("b-0")
 	if err := f.nri.RunPodSandbox(t.Context(), f.sandbox("b-0")); err == nil ||
 		!strings.Contains(err.Error(), "add ns/tenant to the annotation") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"add ns/tenant to the annotation\"", err)
 	}
 	f.eventually("nothing is left of the sandbox", func() bool { return f.boxes.Count() == 0 })
 	f.ends("b-0")
 	if after := f.node.String(); after != before {
-		t.Errorf("node is %s\nwant    %s", after, before)
+		t.Errorf("node = %s\nwant   %s", after, before)
 	}
 }

@@ -22,7 +22,7 @@ import (
 func TestPositionIsThatOfThePodSpec(t *testing.T) {
 	pod := podObject("a", "x", "c", "y")
 	if got := position(pod, allocatedClaim("c", "up0", "a")); got != 1 {
-		t.Errorf("position is %d", got)
+		t.Errorf("position = %d, want 1", got)
 	}
 }
 
@@ -44,13 +44,13 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 				won++
 				mu.Unlock()
 			} else if !strings.Contains(err.Error(), "while claim ns/claim-") {
-				t.Errorf("error is %v", err)
+				t.Errorf("error = %v, want a conflict with another claim", err)
 			}
 		})
 	}
 	wait.Wait()
 	if won != 1 {
-		t.Errorf("%d claims hold one exclusive device", won)
+		t.Errorf("%d claims hold one exclusive device, want 1", won)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPrepareRefusesWhileTheRuntimeIsNotConnected(t *testing.T) {
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
 	if err != nil || results[claim.UID].Err == nil ||
 		!strings.Contains(results[claim.UID].Err.Error(), "not connected to the container runtime") {
-		t.Errorf("results %v, %v", results, err)
+		t.Errorf("results = %v, error = %v, want an error about the missing connection to the runtime", results, err)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 		change(claim)
 		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
 		if err != nil || results[claim.UID].Err == nil || !strings.Contains(results[claim.UID].Err.Error(), want) {
-			t.Errorf("results %v, %v, want %q", results, err, want)
+			t.Errorf("results = %v, error = %v, want %q", results, err, want)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
 	if want := `spec.steps[1].type: Invalid value: "tuning": cannot work on node n: the kernel makes no links of type ` +
 		`vlan; install the module`; err != nil || results[claim.UID].Err == nil ||
 		!strings.Contains(results[claim.UID].Err.Error(), want) {
-		t.Errorf("results %v, %v, want %q", results, err, want)
+		t.Errorf("results = %v, error = %v, want %q", results, err, want)
 	}
 	f.missingLinkTypes = nil
 	results, err = f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
@@ -124,7 +124,7 @@ func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 	record.Devices = append(record.Devices, record.Devices[0])
 	if err := f.claims.Hold(record, asItIs); err == nil ||
 		!strings.Contains(err.Error(), "up0 takes the whole device") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"up0 takes the whole device\"", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	record.Devices = nil
 	if err := f.claims.Hold(record, asItIs); err == nil ||
 		!strings.Contains(err.Error(), "earlier claim with the same name") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about an earlier claim with the same name", err)
 	}
 }
 
@@ -151,11 +151,11 @@ func TestQuarantine(t *testing.T) {
 	attempts := 0
 	for f.dra.unprepare(context.Background(), "claim-a") != nil {
 		if attempts++; attempts > 20 {
-			t.Fatal("the claim is never released")
+			t.Fatal("the claim was not released after 20 attempts")
 		}
 	}
 	if attempts < 9 {
-		t.Errorf("given up after %d attempts", attempts)
+		t.Errorf("gave up after %d attempts, want at least 9", attempts)
 	}
 	next := f.prepared("claim-b", "b", "up1") // other devices are not affected
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
@@ -164,34 +164,34 @@ func TestQuarantine(t *testing.T) {
 		return err
 	}
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the quarantine", err)
 	}
 	f.crash()
 	f.start("boot-1")
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
-		t.Errorf("error after a restart is %v", err)
+		t.Errorf("error after a restart = %v, want an error about the quarantine", err)
 	}
 	left := f.dra.Executor.Leftovers()
 	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict ||
 		!strings.Contains(body, "up0") {
-		t.Errorf("status %d: %s", code, body)
+		t.Errorf("got status %d, want 409: %s", code, body)
 	}
 	if code, body := f.debug(http.MethodPost, "/leftovers?forget=true&key="+left[0].Key); code != http.StatusConflict ||
 		!strings.Contains(body, "its device is not on the host") {
-		t.Errorf("the leftover is discarded while its device is missing: status %d: %s", code, body)
+		t.Errorf("the leftover was discarded although its device is missing: status %d: %s", code, body)
 	}
 	f.node.Find()
 	f.node.AddHostLink("up0")
 	for _, leftover := range left {
 		if code, body := f.debug(http.MethodPost, "/leftovers?key="+leftover.Key); code != http.StatusOK {
-			t.Errorf("status %d: %s", code, body)
+			t.Errorf("got status %d, want 200: %s", code, body)
 		}
 	}
 	f.must(refused())
 	for _, query := range []string{"key=other", "key=other&forget=true"} {
 		if code, body := f.debug(http.MethodPost, "/leftovers?"+query); code != http.StatusConflict ||
 			!strings.Contains(body, "it does not exist") {
-			t.Errorf("%s: status %d: %s", query, code, body)
+			t.Errorf("%s: got status %d, want 409: %s", query, code, body)
 		}
 	}
 }
@@ -207,22 +207,22 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	f.node.Fail("host-device DEL", errors.New("no IP ranges specified"))
 	for attempts := 0; f.dra.unprepare(context.Background(), "claim-a") != nil; attempts++ {
 		if attempts > 20 {
-			t.Fatal("the claim is never released")
+			t.Fatal("the claim was not released after 20 attempts")
 		}
 	}
 	left := f.dra.Executor.Leftovers()
 	if len(left) != 1 {
-		t.Fatalf("leftovers are %+v", left)
+		t.Fatalf("leftovers = %+v, want one", left)
 	}
 	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict {
-		t.Errorf("status %d: %s", code, body)
+		t.Errorf("got status %d, want 409: %s", code, body)
 	}
 	if code, body := f.debug(http.MethodPost, "/leftovers?forget=true&key="+left[0].Key); code != http.StatusOK ||
 		!strings.Contains(body, "no IP ranges specified") {
-		t.Errorf("status %d: %s", code, body)
+		t.Errorf("got status %d, want 200: %s", code, body)
 	}
 	if code, body := f.debug(http.MethodGet, "/leftovers"); code != http.StatusOK || strings.TrimSpace(body) != "[]" {
-		t.Errorf("status %d: %s", code, body)
+		t.Errorf("got status %d, want 200 and no leftovers: %s", code, body)
 	}
 }
 
@@ -236,12 +236,12 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f.node.RemoveHostLink("up0") // attached, but its record is damaged
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
-		t.Fatalf("error is %v", err)
+		t.Fatalf("error = %v, want \"no link up0\"", err)
 	}
 	f.node.AddHostLink("up0")
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if len(f.dra.Executor.Leftovers()) > 0 {
-		t.Error("there are leftovers")
+		t.Error("leftovers remain")
 	}
 }
 
@@ -260,11 +260,11 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 		case "up0":
 			f.must(err)
 			if device := held.Plans[0].Steps[0].Device; device.Index == 0 {
-				t.Errorf("the baseline is %+v", device)
+				t.Errorf("baseline %+v has no interface index", device)
 			}
 		case "up1":
 			if err == nil || !strings.Contains(err.Error(), "the host has no link up1") || isHeld {
-				t.Errorf("error is %v, held: %v", err, isHeld)
+				t.Errorf("error = %v, claim held: %v, want an error and no held claim", err, isHeld)
 			}
 		}
 	}
@@ -280,10 +280,10 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	err := f.claims.Hold(record, f.baselines)
 	if err == nil ||
 		!strings.Contains(err.Error(), "up0 (up0) cannot be taken from the node: it is a port of the bridge br0") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the bridge port", err)
 	}
 	if len(f.claims.All()) != 0 {
-		t.Error("the claim is held")
+		t.Error("the rejected claim is held")
 	}
 	f.busyLinks = nil
 	f.must(f.claims.Hold(record, f.baselines))
@@ -308,7 +308,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 		err := f.dra.notBusy(t.Context(), []cnichain.PlanStep{{Device: &cnichain.Device{Name: "up0",
 			IfName: "up0", Exclusive: true, AllowInUse: test.allow}}})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v, allowed %v: %v", test.use, test.allow, err)
+			t.Errorf("%+v, use allowed: %v: wrong error %v", test.use, test.allow, err)
 		}
 	}
 }
@@ -322,7 +322,7 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)
 	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is shutting down") {
-		t.Errorf("the release ended with %v", err)
+		t.Errorf("error of the release = %v, want \"the driver is shutting down\"", err)
 	}
 	f.expect(attachedA, "claim-a")
 }
@@ -348,10 +348,10 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host}
 	record.Plans[0].Steps[0].Device.BootID = "of an earlier boot"
 	if _, changed, err := f.dra.renewed(t.Context(), record.Plans, true); changed || err != nil {
-		t.Errorf("the plan takes the new name: %t, %v", changed, err)
+		t.Errorf("renewed plan changed: %t, error %v, want no change", changed, err)
 	}
 	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"is called up1 now\"", err)
 	}
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	f.dra.Executor.Host = f.node
@@ -367,7 +367,7 @@ func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
 	f.must(err)
 	if err := results["claim-b"].Err; err == nil || !strings.Contains(err.Error(), "are not known yet") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"are not known yet\"", err)
 	}
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }

@@ -66,17 +66,17 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 			f.must(err)
 			if limit := adjustment.GetRlimits(); len(limit) != 1 || limit[0].GetType() != "RLIMIT_MEMLOCK" ||
 				limit[0].GetHard() != 1<<30 || limit[0].GetSoft() != 1<<30 {
-				t.Errorf("the limits are %v", limit)
+				t.Errorf("wrong limits: %v", limit)
 			}
 			if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text !=
 				"mlx5_0 hca_handle=2 hca_object=50" {
-				t.Errorf("rdma.max is %q", text)
+				t.Errorf("wrong value of rdma.max: %q", text)
 			}
 			if adjustment, err := f.create("a-0"); err != nil || adjustment != nil {
-				t.Errorf("a container that does not name the claim gets %v, %v", adjustment, err)
+				t.Errorf("got adjustment %v, error %v for a container that does not name the claim", adjustment, err)
 			}
 			if states := f.boxes.States(); states[0].Interfaces[0].Interface != "net1" {
-				t.Errorf("its interface is %+v", states[0].Interfaces)
+				t.Errorf("interfaces = %+v, want net1", states[0].Interfaces)
 			}
 		})
 	}
@@ -90,15 +90,15 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
 	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(),
 		"RDMA device mlx5_0 of claim ns/claim-a is no longer in the pod") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the missing RDMA device", err)
 	}
 	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); states[0].Interfaces[0].Missing != "RDMA device mlx5_0" {
-		t.Errorf("its state is %+v", states[0].Interfaces)
+		t.Errorf("interfaces = %+v, want RDMA device mlx5_0 as missing", states[0].Interfaces)
 	}
 	f.node.Fail("rdma list", errors.New("interrupted"))
 	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"interrupted\"", err)
 	}
 	<-f.boxes.StopSandbox("a-0")
 	f.expect("host [up0 up1] pods [] leases []")
@@ -116,7 +116,7 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(err)
 	if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
 		"cannot give RDMA devices of device up0: it has none") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about the missing RDMA devices", err)
 	}
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
 	results, err = f.dra.PrepareResourceClaims(context.Background(),
@@ -157,10 +157,10 @@ func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 			f.must(err)
 			if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text !=
 				name+" hca_handle=2 hca_object=50" {
-				t.Errorf("rdma.max is %q", text)
+				t.Errorf("wrong value of rdma.max: %q", text)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), "cannot be limited") {
-			t.Errorf("%q: error is %v, adjustment %v", name, err, adjustment)
+			t.Errorf("%q: error = %v, adjustment = %v, want \"cannot be limited\"", name, err, adjustment)
 		}
 	}
 }
@@ -176,10 +176,10 @@ func TestLimitOfAnRDMADeviceWhoseNameIsNotUnique(t *testing.T) {
 	f.must(err)
 	want := fmt.Sprintf("mlx5_0 index=%d hca_handle=2 hca_object=50", devices[0].Index)
 	if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text != want {
-		t.Errorf("rdma.max is %q, want %q", text, want)
+		t.Errorf("rdma.max = %q, want %q", text, want)
 	}
 	f.node.Fail("rdma names", errors.New("interrupted"))
 	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"interrupted\"", err)
 	}
 }

@@ -63,7 +63,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 			sweep()
 			says := strings.Join(d.missing(), "\n")
 			if test.want != "" && !strings.Contains(says, test.want) {
-				t.Errorf("not ready is %q, want %q", says, test.want)
+				t.Errorf("reasons for not being ready = %q, want %q", says, test.want)
 			}
 			if test.repair != nil {
 				f.must(test.repair())
@@ -72,14 +72,14 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 			}
 			if strings.Contains(says, "cannot open") || strings.Contains(says, "journal") ||
 				strings.Contains(says, "directories") {
-				t.Errorf("not ready after the repair: %s", says)
+				t.Errorf("reasons for not being ready after the repair: %s", says)
 			}
 			if data, err := os.ReadFile(gate); err != nil || string(data) != string(whole) {
-				t.Errorf("the gate is %q, %v", data, err)
+				t.Errorf("the gate contains %q, error %v", data, err)
 			}
 		})
 	}
 	if says := strings.Join(d.missing(), "\n"); !strings.Contains(says, "helper programs: cannot install") {
-		t.Errorf("without a helper, not ready is %q", says)
+		t.Errorf("reasons for not being ready without a helper = %q", says)
 	}
 }

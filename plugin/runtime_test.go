@@ -130,13 +130,13 @@ func TestPodOnEachRuntime(t *testing.T) {
 		adjustment, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
 		f.must(err)
 		if limits := adjustment.GetRlimits(); len(limits) != 1 || limits[0].GetHard() != 1<<30 {
-			f.Errorf("limits are %v", limits)
+			f.Errorf("wrong limits: %v", limits)
 		}
 		f.must(f.runtime.StartContainer(ctx, "a-0", "c"))
 		f.restartRuntime()
 		f.expect(attachedA, "claim-a")
 		if events := f.nodeEvents(); len(events) > 0 || f.failures() != "" {
-			f.Errorf("events are %q, %q", events, f.failures())
+			f.Errorf("got events %q and failures %q, want none", events, f.failures())
 		}
 		f.must(f.runtime.StopPodSandbox(ctx, "a-0"))
 		f.must(f.runtime.RemovePodSandbox(ctx, "a-0"))
@@ -170,7 +170,7 @@ func TestRunningPodIsNotAttachedTwice(t *testing.T) {
 		f.connected()
 		f.eventually("the pod has an event", func() bool { return f.failures() != "" })
 		if calls := f.node.Calls(); len(calls) > 0 || !strings.Contains(f.failures(), "are already running") {
-			f.Errorf("calls of plugins are %q; events are %q", calls, f.failures())
+			f.Errorf("got plugin calls %q and events %q", calls, f.failures())
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
 		f.must(f.runtime.RunPodSandbox(f.Context(), sandboxOf("a-0")))
 		f.connected()
 		if missed := f.nri.reported.sandbox("a").PodSandbox == nil; missed == f.runtime.HoldsPods {
-			f.Fatalf("the sandbox is missed: %t", missed)
+			f.Fatalf("the sandbox was missed: %t", missed)
 		}
 		f.nri.expectSandbox(podNamed("a-0"))
 		if !f.runtime.HoldsPods {
@@ -218,7 +218,7 @@ func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 		pod.HostNetwork = true
 		if err := f.runtime.RunPodSandbox(f.Context(), pod); err == nil ||
 			!strings.Contains(err.Error(), "uses the host's network") {
-			f.Errorf("error is %v", err)
+			f.Errorf("error = %v, want \"uses the host's network\"", err)
 		}
 		f.expect(clean)
 	})
@@ -241,7 +241,7 @@ func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 		_, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-b"))
 		if err == nil || !strings.Contains(err.Error(), "claim-b, which is not attached to its sandbox") ||
 			!strings.Contains(f.failures(), "claim-b, which is not attached") {
-			f.Errorf("error is %v; events are %q", err, f.failures())
+			f.Errorf("error = %v, events = %q", err, f.failures())
 		}
 		_, err = f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
 		f.must(err)
@@ -262,10 +262,10 @@ func TestRuntimeThatReportsTooLittle(t *testing.T) {
 		t.Helper()
 		if events := f.nodeEvents(); len(events) != 1 || !strings.Contains(events[0],
 			"Warning RuntimeReportsTooLittle "+missingClaims) {
-			t.Errorf("events are %q", events)
+			t.Errorf("wrong events: %q", events)
 		}
 		if facts := f.driver().state().MissingFacts; len(facts) != 1 || facts[0] != missingClaims {
-			t.Errorf("netdra gets %q", facts)
+			t.Errorf("wrong missing facts in the state: %q", facts)
 		}
 	}
 	for range 2 {
@@ -283,9 +283,9 @@ func TestRuntimeThatReportsNoNamespaces(t *testing.T) {
 	f.prepared("claim-a", "a", "up0")
 	err := f.nri.RunPodSandbox(t.Context(), &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
 	if err == nil || !strings.Contains(err.Error(), missingNamespaces) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want an error about missing namespaces", err)
 	}
 	if events := f.nodeEvents(); len(events) != 1 || !strings.Contains(events[0], missingNamespaces) {
-		t.Errorf("events are %q", events)
+		t.Errorf("events = %q, want one about missing namespaces", events)
 	}
 }

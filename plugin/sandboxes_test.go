@@ -45,13 +45,13 @@ func TestSlowChainHoldsContainers(t *testing.T) {
 	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err == nil ||
 		!strings.Contains(err.Error(), "being attached") {
-		t.Errorf("a container of the sandbox gets %v", err)
+		t.Errorf("error for a container of the sandbox = %v, want \"being attached\"", err)
 	}
 	release()
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err != nil {
-		t.Errorf("a container of the ready sandbox gets %v", err)
+		t.Errorf("cannot create a container in the ready sandbox: %v", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	f.node.Fail("host-device DEL", errors.New("busy"))
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "busy") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"busy\"", err)
 	}
 	if _, known := f.claims.Get("claim-a"); !known {
 		t.Error("the claim of a device that is not on the host has no record")
@@ -113,13 +113,13 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f.node.Lose()
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
-		t.Fatalf("error is %v", err)
+		t.Fatalf("error = %v, want \"no link up0\"", err)
 	}
 	f.crash()
 	f.start("boot-1")
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
-		t.Fatalf("error after a restart is %v", err)
+		t.Fatalf("error after a restart = %v, want \"no link up0\"", err)
 	}
 	f.node.AddHostLink("up0")
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
@@ -138,12 +138,12 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f.eventually("DEL runs",
 		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	if err := f.attach("a-1", record); err == nil || !strings.Contains(err.Error(), "is being released") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"is being released\"", err)
 	}
 	release()
 	f.must(<-ended)
 	if err := f.attach("a-2", record); err == nil || !strings.Contains(err.Error(), "is being released") {
-		t.Errorf("error after the release is %v", err)
+		t.Errorf("error after the release = %v, want \"is being released\"", err)
 	}
 	f.expect(clean)
 }
@@ -172,7 +172,7 @@ func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, f.container("z-0", "claim-a")); err == nil ||
 		!strings.Contains(err.Error(), "which is not prepared for it") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"which is not prepared for it\"", err)
 	}
 }
 
@@ -197,17 +197,17 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Annotations: map[string]string{configSource: "file"}},
 	} {
 		if err := f.nri.RunPodSandbox(context.Background(), pod); err != nil {
-			t.Errorf("pod %s gets %v", pod.GetName(), err)
+			t.Errorf("cannot run pod %s: %v", pod.GetName(), err)
 		}
 	}
 	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
 	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil ||
 		!strings.Contains(err.Error(), "host's network") {
-		t.Errorf("a pod with a claim on the host's network gets %v", err)
+		t.Errorf("error for a pod with a claim on the host's network = %v", err)
 	}
 	if calls := f.node.Calls(); len(calls) > 0 {
-		t.Errorf("calls are %v", calls)
+		t.Errorf("calls = %v, want none", calls)
 	}
 }
 
@@ -220,15 +220,15 @@ func TestContainersAreToldTheirInterfaces(t *testing.T) {
 		record.Shareable = shareable
 		f.must(f.attach("a-0", record))
 		if len(f.described) != 1 {
-			t.Fatalf("described devices: %+v", f.described)
+			t.Fatalf("described devices = %+v, want one", f.described)
 		}
 		metadata := f.described[0].Metadata
 		if name := metadata.Attributes["dra.networking/ifName"].StringValue; name == nil || *name != "up0" {
-			t.Errorf("attributes are %v", metadata.Attributes)
+			t.Errorf("attributes = %v, want ifName up0", metadata.Attributes)
 		}
 		if network := metadata.NetworkData; shareable != (network == nil) || network != nil &&
 			network.InterfaceName != "net1" {
-			t.Errorf("shareable %t: network data are %+v", shareable, network)
+			t.Errorf("shareable: %t, wrong network data: %+v", shareable, network)
 		}
 	}
 }

@@ -41,23 +41,23 @@ func TestContainersAreToldGIDs(t *testing.T) {
 		"DRA_NETWORK_NET1_GID_INDEX=3", "DRA_NETWORK_NET1_GID=0000:0000:0000:0000:0000:ffff:0a00:0002",
 		"DRA_NETWORK_NET1_GID_TYPE=RoCE v2",
 	}, f.verbsEnv("claim-a")); diff != "" {
-		t.Errorf("environment (-want +have):\n%s", diff)
+		t.Errorf("wrong environment (-want +got):\n%s", diff)
 	}
 	attributes := f.described[0].Metadata.Attributes
 	for name, want := range map[string]string{"rdmaDevice": "mlx5_0", "verbsDevice": "uverbs0", "gidType": "RoCE v2",
 		"gid": "0000:0000:0000:0000:0000:ffff:0a00:0002"} {
 		if have := attributes[v1alpha1.DriverName+"/"+name].StringValue; have == nil || *have != want {
-			t.Errorf("metadata has %s %v, want %s", name, have, want)
+			t.Errorf("metadata contains %s = %v, want %s", name, have, want)
 		}
 	}
 	for name, want := range map[string]int64{"gidIndex": 3, "rdmaPort": 1} {
 		if have := attributes[v1alpha1.DriverName+"/"+name].IntValue; have == nil || *have != want {
-			t.Errorf("metadata has %s %v, want %d", name, have, want)
+			t.Errorf("metadata contains %s = %v, want %d", name, have, want)
 		}
 	}
 	if interfaces := f.boxes.States()[0].Interfaces; len(interfaces[0].RDMA) != 1 ||
 		len(interfaces[0].RDMA[0].GIDs) != 2 {
-		t.Errorf("netdra shows %+v", interfaces)
+		t.Errorf("interfaces = %+v, want one RDMA device with two GIDs", interfaces)
 	}
 }
 
@@ -75,37 +75,37 @@ func TestGIDsThatChange(t *testing.T) {
 	}
 	f.must(f.sweeper().Sweep())
 	if len(f.described) != 1 || len(f.lost) != 0 {
-		t.Errorf("nothing has changed, and %d files were written; %q was reported", len(f.described), f.lost)
+		t.Errorf("without a change, %d files were written, want 1; reported %q", len(f.described), f.lost)
 	}
 	f.node.AddPodLink(f.boxes.States()[0].Pin, "a") // its entries come first
 	f.must(f.sweeper().Sweep())
 	if index() != "5" || len(f.described) != 2 ||
 		*f.described[1].Metadata.Attributes["dra.networking/gidIndex"].IntValue != 5 {
-		t.Errorf("the index is %s, %d files were written", index(), len(f.described))
+		t.Errorf("index = %s, %d files written, want index 5 and 2 files", index(), len(f.described))
 	}
 	f.node.DelayGIDs(1)
 	f.must(f.sweeper().Sweep())
 	if index() != "none" {
-		t.Errorf("the kernel has no GIDs, and the index is %s", index())
+		t.Errorf("index = %s although the kernel has no GIDs, want none", index())
 	}
 	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "10.0.0.2 on net1") {
-		t.Errorf("netdra shows %q", text)
+		t.Errorf("RDMAUnknown = %q, want 10.0.0.2 on net1", text)
 	}
 	f.must(f.sweeper().Sweep())
 	if index() != "5" {
-		t.Errorf("the index is %s", index())
+		t.Errorf("index = %s, want 5", index())
 	}
 	f.crash()
 	f.node.AddPodLink(f.boxes.States()[0].Pin, "b") // while no driver is running
 	before := len(f.described)
 	f.start("boot-1")
 	if index() != "7" { // the journal contains 3
-		t.Errorf("after a restart the gate is opened with the index %s", index())
+		t.Errorf("index of the gate after a restart = %s, want 7", index())
 	}
 	f.must(f.sweeper().Sweep())
 	if described := f.described[before:]; len(described) != 1 ||
 		*described[0].Metadata.Attributes["dra.networking/gidIndex"].IntValue != 7 {
-		t.Errorf("after a restart the files are written again with %+v", described)
+		t.Errorf("after a restart, wrong files were written: %+v", described)
 	}
 }
 
@@ -118,10 +118,10 @@ func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
 	f.must(f.claims.Hold(record, asItIs))
 	f.must(f.attach("a-0", record))
 	if env := f.verbsEnv("claim-a"); len(env) > 0 {
-		t.Errorf("the environment is %q", env)
+		t.Errorf("environment = %q, want none", env)
 	}
 	if _, has := f.described[0].Metadata.Attributes["dra.networking/gidIndex"]; has {
-		t.Error("the metadata has a GID")
+		t.Error("the metadata contains a GID index")
 	}
 }
 
@@ -132,9 +132,9 @@ func TestGIDsThatCannotBeRead(t *testing.T) {
 	f.node.Fail("gids", errors.New("no such file"))
 	f.must(f.attach("a-0", f.limited(f.prepared("claim-a", "a", "up0"))))
 	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "no such file") {
-		t.Errorf("netdra shows %q", text)
+		t.Errorf("RDMAUnknown = %q, want \"no such file\"", text)
 	}
 	if env := f.verbsEnv("claim-a"); strings.Contains(strings.Join(env, " "), "GID_INDEX") {
-		t.Errorf("the environment is %q", env)
+		t.Errorf("environment = %q, want no GID_INDEX", env)
 	}
 }

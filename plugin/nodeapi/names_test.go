@@ -15,7 +15,7 @@ func TestSpecNamesAreParsed(t *testing.T) {
 	} {
 		kind, got := ParseSpecName(name)
 		if kind != want || want != NoSpec && got != uid {
-			t.Errorf("%s: kind %q of claim %q, want %q", name, kind, got, want)
+			t.Errorf("%s: got kind %q of claim %q, want kind %q", name, kind, got, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestRuntimesCallLikeTheRecordedOnes(t *testing.T) {
 			}
 			got := recordLife(t, profile)
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("calls (-recorded +simulated):\n%s", diff)
+				t.Errorf("calls differ (-recorded +simulated):\n%s", diff)
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func recordLife(t *testing.T, profile Profile) string {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); recorder.Connections() < n; {
 			if time.Now().After(end) {
-				t.Fatalf("the recorder does not connect:\n%s", recorder.Text())
+				t.Fatalf("the recorder did not connect within 20 s:\n%s", recorder.Text())
 			}
 			time.Sleep(time.Millisecond)
 		}

@@ -65,14 +65,14 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.wire, string(data)); diff != "" {
-				t.Errorf("on the wire (-want +got):\n%s", diff)
+				t.Errorf("wrong wire format (-want +got):\n%s", diff)
 			}
 			if err := json.Unmarshal(data, test.empty); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.value, test.empty,
 				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("after a round trip (-want +got):\n%s", diff)
+				t.Errorf("wrong value after a round trip (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -85,13 +85,13 @@ func TestAnswersOfEarlierDrivers(t *testing.T) {
 	err := errors.Join(json.Unmarshal([]byte(`{"node":"n","heard":true}`), &state),
 		json.Unmarshal([]byte(`{"claim":{"uid":"u"},"forsaken":true}`), &claim))
 	if err != nil || state.Node != "n" || !state.Synced || claim.Claim.UID != "u" || !claim.Unused {
-		t.Errorf("%+v, %+v, %v", state, claim, err)
+		t.Errorf("got state %+v, claim %+v, error %v", state, claim, err)
 	}
 }
 
 // nodeapi does not import Kubernetes packages and therefore repeats the driver's name.
 func TestNameOfTheDriver(t *testing.T) {
 	if want := chainapi.DriverName + "-u.json"; nodeapi.GateName("u") != want {
-		t.Errorf("a gate is called %s, want %s", nodeapi.GateName("u"), want)
+		t.Errorf("gate name = %s, want %s", nodeapi.GateName("u"), want)
 	}
 }
