@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("got error %v, want %q", err, test.want)
 			}
 			if out.Len() > 0 {
-				t.Errorf("the command printed %q beside its error", out.String())
+				t.Errorf("the command printed %q in addition to returning its error", out.String())
 			}
 		})
 	}

@@ -161,7 +161,7 @@ func (c *cluster) expect(want ...string) {
 	c.Helper()
 	slices.Sort(want)
 	if got := c.blocks(); got != strings.Join(want, "\n") {
-		c.Fatalf("blocks are\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		c.Fatalf("got blocks\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 }
 

@@ -291,7 +291,7 @@ func (w *world) check(step int) {
 		for name, lease := range m.leases {
 			holder := fmt.Sprintf("%s on %s (%s)", name, m.node.UID, lease.block)
 			if other, taken := holders[lease.address]; taken {
-				w.Fatalf("step %d: %s and %s have %s; blocks are\n%s", step, holder, other, lease.address,
+				w.Fatalf("step %d: %s and %s both hold %s; blocks are\n%s", step, holder, other, lease.address,
 					w.blocks())
 			}
 			holders[lease.address] = holder
@@ -334,10 +334,10 @@ func TestPodsNeverShareAnAddress(t *testing.T) {
 				}
 				w.check(step)
 			}
-			t.Logf("%d nodes registered, %d of %d pods were refused, %d blocks were returned, and %d exist", w.uids,
-				w.refused, w.pods, returned, len(w.list()))
+			t.Logf("%d nodes registered, %d of %d pods refused, %d blocks returned, %d blocks left", w.uids, w.refused,
+				w.pods, returned, len(w.list()))
 			if returned < 5 || w.refused > w.pods/2 {
-				t.Error("hardly anything was tried")
+				t.Error("the test returned too few blocks or refused too many pods")
 			}
 		})
 	}

@@ -84,14 +84,14 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 	c.r.claims().forget(claim)
 	if len(c.r.claims().sizes) > 0 {
-		t.Errorf("sizes of groups without claims: %v", c.r.claims().sizes)
+		t.Errorf("sizes of groups without claims are kept: %v", c.r.claims().sizes)
 	}
 	// The size is not taken from a later PodGroup with the same name, and the size of a deleted group is unknown.
 	claim.Status.ReservedFor[0].UID = "gang#0"
 	c.r.claims().set(claim)
 	c.reconcile()
 	if got := c.r.claims().ofRange(map[string]int{"t": 1}, 16)["a"]; got != 17 {
-		t.Errorf("%d addresses are wanted", got)
+		t.Errorf("%d addresses demanded, want 17", got)
 	}
 	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "True") {
 		t.Error(got)

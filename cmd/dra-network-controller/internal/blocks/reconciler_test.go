@@ -26,10 +26,10 @@ func TestEachNodeGetsABlock(t *testing.T) {
 		t.Error(got)
 	}
 	if status := c.addressRange().Status; status.Blocks != 4 || status.Given != 2 || status.Returning != 0 {
-		t.Errorf("status is %+v", status)
+		t.Errorf("got status %+v, want 4 blocks, 2 given, 0 returning", status)
 	}
 	if told := c.told(); len(told) > 0 {
-		t.Errorf("events of a range that is well: %q", told)
+		t.Errorf("got events %q for a healthy range, want none", told)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.reconcile()
 	c.delete(a)
 	if next := c.reconcile(); next != 10*time.Minute {
-		t.Errorf("looks again in %s", next)
+		t.Errorf("next look in %s, want 10m", next)
 	}
 	c.expect("r-0 a#1 10.0.0.0/28 released")
 	c.clock.Step(6 * time.Minute)
@@ -61,7 +61,7 @@ func TestAnotherControllerCountsForItself(t *testing.T) {
 	c.clock.Step(9 * time.Minute)
 	c.restart()
 	if next := c.reconcile(); next != 10*time.Minute {
-		t.Errorf("looks again in %s", next)
+		t.Errorf("next look in %s, want 10m", next)
 	}
 	c.clock.Step(9 * time.Minute)
 	c.reconcile()
@@ -98,10 +98,10 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 			c.reconcile()
 			c.clock.Step(2*time.Hour - test.after)
 			if next := c.reconcile(); test.kept && next != recheck {
-				t.Errorf("looks again in %s", next)
+				t.Errorf("next look in %s, want the recheck interval", next)
 			}
 			if kept := strings.Contains(c.blocks(), "r-0"); kept != test.kept {
-				t.Errorf("kept is %t: %s", kept, c.blocks())
+				t.Errorf("block kept: %t, want the opposite: %s", kept, c.blocks())
 			}
 			c.r.claims().forget(claim)
 			c.reconcile()
@@ -156,19 +156,19 @@ func TestWallClocksDecideNothing(t *testing.T) {
 			}
 			c.reconcile()
 			if !strings.Contains(c.blocks(), "r-0 a#1") {
-				t.Fatalf("the block of running pods was returned: %s", c.blocks())
+				t.Fatalf("the block of running pods was returned; blocks are %s", c.blocks())
 			}
 			c.r.claims().forget(claim)
 			c.reconcile()
 			c.clock.Step(9 * time.Minute)
 			c.reconcile()
 			if !strings.Contains(c.blocks(), "r-0 a#1") {
-				t.Errorf("the block was returned early: %s", c.blocks())
+				t.Errorf("the block was returned early; blocks are %s", c.blocks())
 			}
 			c.clock.Step(time.Minute)
 			c.reconcile()
 			if strings.Contains(c.blocks(), "r-0") {
-				t.Errorf("the block is kept: %s", c.blocks())
+				t.Errorf("the block was not returned; blocks are %s", c.blocks())
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func TestExhaustion(t *testing.T) {
 		t.Error(got)
 	}
 	if told := c.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning Exhausted BlocksAssigned: all 4") {
-		t.Errorf("events are %q", told)
+		t.Errorf("got events %q, want one that says Exhausted", told)
 	}
 	c.r.claims().forget(c.claim("many", "a", 4))
 	c.delete(a)
@@ -216,7 +216,7 @@ func TestExhaustion(t *testing.T) {
 	c.reconcile()
 	c.expect("r-0 d#4 10.0.0.0/30", "r-2 b#2 10.0.0.8/30", "r-3 c#3 10.0.0.12/30")
 	if told := c.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal Assigned BlocksAssigned: every node") {
-		t.Errorf("events are %q", told)
+		t.Errorf("got events %q, want one that says Assigned", told)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestRangesEndAfterTheirBlocks(t *testing.T) {
 	c.reconcile()
 	err := c.api.Get(t.Context(), types.NamespacedName{Name: "r"}, &v1alpha1.AddressRange{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the range still exists: %v", err)
+		t.Errorf("the range still exists; error = %v", err)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestChangesOfARangeReachItsBlocks(t *testing.T) {
 	c.reconcile()
 	if spec := c.list()[0].Spec; spec.Networks[0] != "10.0.0.0/24" || len(spec.Exclude) != 1 ||
 		spec.Exclude[0] != "10.0.0.3/32" || spec.CIDRs[0] != "10.0.0.0/28" {
-		t.Errorf("the block has %+v", spec)
+		t.Errorf("got block spec %+v, want network 10.0.0.0/24, exclude 10.0.0.3/32, CIDR 10.0.0.0/28", spec)
 	}
 	r = c.addressRange()
 	r.Spec.NodeSelector, r.Spec.CIDRs = nil, []string{"10.0.0.0/30"}
@@ -338,7 +338,7 @@ func TestCachesThatLackBlocksGiveNoOthers(t *testing.T) {
 	c.must(cache.catchUp(t.Context(), &cache.ranges))
 	c.r.Client = cache
 	if next := c.reconcile(); next != objects.Soon {
-		t.Errorf("looks again in %s", next)
+		t.Errorf("next look in %s, want objects.Soon", next)
 	}
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 b#2 10.0.0.16/28")
 }

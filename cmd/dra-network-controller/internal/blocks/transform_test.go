@@ -37,12 +37,12 @@ func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, useOf(kept.(*resourceapi.ResourceClaim)),
 				cmp.AllowUnexported(use{}, place{})); diff != "" {
-				t.Errorf("case %s: the claim takes something else from the cache (-want +got):\n%s", c.Name, diff)
+				t.Errorf("case %s: Transform changed what the claim uses (-want +got):\n%s", c.Name, diff)
 			}
 		}
 	}
 	if valid < 5 {
-		t.Errorf("only %d claims of the cases are valid", valid)
+		t.Errorf("only %d claims in the corpus are valid, want at least 5", valid)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestHostileClaimsStaySmall(t *testing.T) {
 			}
 			kept, err := Transform(claim)
 			if err != nil || kept.(*resourceapi.ResourceClaim).Size() > limit {
-				t.Errorf("driver %s, allocated %t: %d bytes are stored, %v", driver, allocated,
+				t.Errorf("driver %s, allocated %t: %d bytes stored, error = %v", driver, allocated,
 					kept.(*resourceapi.ResourceClaim).Size(), err)
 			}
 		}

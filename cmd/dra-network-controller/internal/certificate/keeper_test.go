@@ -125,7 +125,7 @@ func (c *cluster) served() *x509.Certificate {
 		roots.AppendCertsFromPEM(hook.ClientConfig.CABundle)
 		if _, err := certificate.Leaf.Verify(x509.VerifyOptions{DNSName: service[0], Roots: roots,
 			CurrentTime: c.now}); err != nil {
-			c.t.Errorf("%s: %v", hook.Name, err)
+			c.t.Errorf("webhook %s does not trust the certificate: %v", hook.Name, err)
 		}
 	}
 	return certificate.Leaf
@@ -146,14 +146,14 @@ func (c *cluster) looks(n int) []string {
 func TestKeeper(t *testing.T) {
 	c := newCluster(t, secret(), configuration())
 	if diff := cmp.Diff([]string{"Secret", "Configuration"}, c.looks(3)); diff != "" {
-		t.Errorf("wrong writes at first (-want +got):\n%s", diff)
+		t.Errorf("wrong initial writes (-want +got):\n%s", diff)
 	}
 	first := c.served()
 	c.now = epoch.Add(61 * 24 * time.Hour)
 	// The next certificate is created and trusted. Two checks later, it is the current one, and its position in the
 	// bundle has changed.
 	if diff := cmp.Diff([]string{"Secret", "Configuration", "Secret", "Configuration"}, c.looks(5)); diff != "" {
-		t.Errorf("wrong writes when a certificate is replaced (-want +got):\n%s", diff)
+		t.Errorf("wrong writes during a certificate rotation (-want +got):\n%s", diff)
 	}
 	if c.served().Equal(first) {
 		t.Error("the certificate was not replaced")
@@ -164,7 +164,7 @@ func TestKeeper(t *testing.T) {
 	}
 	got.ResourceVersion, got.ManagedFields, got.TypeMeta = "", nil, metav1.TypeMeta{}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("more than trust was changed (-before +after):\n%s", diff)
+		t.Errorf("more than the CA bundle changed (-before +after):\n%s", diff)
 	}
 }
 
@@ -180,11 +180,11 @@ func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 		c.now, c.set = c.now.Add(jump), c.set+jump
 		c.looks(1)
 		if !c.served().Equal(first) {
-			t.Errorf("clock set by %s: the certificate was replaced immediately", jump)
+			t.Errorf("clock moved by %s: the certificate was replaced immediately", jump)
 		}
 		c.looks(2)
 		if c.served().Equal(first) {
-			t.Errorf("clock set by %s: the certificate was not replaced", jump)
+			t.Errorf("clock moved by %s: the certificate was not replaced", jump)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestKeeperGoesOn(t *testing.T) {
 		c := newCluster(t, secret(), configuration())
 		c.fail = kind
 		if err := c.keeper.keep(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is full") {
-			t.Errorf("%s: %v", kind, err)
+			t.Errorf("failing %s: error = %v, want \"the disk is full\"", kind, err)
 		}
 		c.fail = ""
 		c.looks(1)
@@ -238,7 +238,7 @@ func TestKeeperGoesOn(t *testing.T) {
 		c.fail = kind
 		for range 5 { // nothing is served before it is trusted
 			if err := c.keeper.keep(t.Context()); err == nil {
-				t.Errorf("%s: no error", kind)
+				t.Errorf("failing %s: got no error, want one", kind)
 			}
 			if err := c.source.reload(t.Context()); err != nil {
 				t.Error(err)
@@ -249,7 +249,7 @@ func TestKeeperGoesOn(t *testing.T) {
 		c.fail = ""
 		c.looks(5)
 		if got := read(c.secret().Data); len(got.Next.CA) > 0 || len(got.FormerCA) == 0 {
-			t.Errorf("%s: the certificate was not replaced", kind)
+			t.Errorf("after failures of %s: the certificate was not replaced", kind)
 		}
 	}
 }
@@ -272,13 +272,13 @@ func TestTwoKeepers(t *testing.T) {
 	c.keep()
 	before := c.secret()
 	if err := slow.keep(t.Context()); !apierrors.IsConflict(err) {
-		t.Errorf("the slower keeper: %v", err)
+		t.Errorf("the slower keeper's keep: error = %v, want a conflict", err)
 	}
 	if err := slow.trust(t.Context(), staleConfiguration(), []byte("?")); !apierrors.IsConflict(err) {
-		t.Errorf("the slower keeper's trust: %v", err)
+		t.Errorf("the slower keeper's trust: error = %v, want a conflict", err)
 	}
 	if !bytes.Equal(before.Data[keyCertificate], c.secret().Data[keyCertificate]) {
-		t.Error("the slower keeper has replaced the certificate")
+		t.Error("the slower keeper replaced the certificate")
 	}
 	c.served()
 }
@@ -327,7 +327,7 @@ func TestPause(t *testing.T) {
 	for failures, want := range map[int]time.Duration{0: 10 * time.Second, 1: time.Second, 3: 3 * time.Second,
 		100: 10 * time.Second} {
 		if got := (&Keeper{Rotation: rotation}).pause(failures); got != want {
-			t.Errorf("after %d failures: %s, want %s", failures, got, want)
+			t.Errorf("pause after %d failures is %s, want %s", failures, got, want)
 		}
 	}
 }
@@ -339,25 +339,25 @@ func TestNames(t *testing.T) {
 	)}
 	got, err := names(c)
 	if diff := cmp.Diff([]string{"127.0.0.1", "controller.ns.svc"}, got); diff != "" || err != nil {
-		t.Errorf("%v, wrong names (-want +got):\n%s", err, diff)
+		t.Errorf("error = %v, wrong names (-want +got):\n%s", err, diff)
 	}
 }
 
 func TestSource(t *testing.T) {
 	c := newCluster(t)
 	if err := c.source.Ready(nil); err == nil {
-		t.Error("it is ready before it has looked")
+		t.Error("the source is ready before its first look")
 	}
 	if err := c.source.reload(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
-		t.Errorf("without a Secret: %v", err)
+		t.Errorf("reload without a Secret: error = %v, want one that names the Secret", err)
 	}
 	if err := c.source.Ready(nil); err != nil {
-		t.Errorf("a Secret that is missing holds the controller up: %v", err)
+		t.Errorf("a missing Secret keeps the source from becoming ready: %v", err)
 	}
 	if _, err := c.source.GetCertificate(nil); err == nil ||
 		!strings.Contains(err.Error(), "the Secret ns/webhook contains no certificate yet") {
-		t.Errorf("without a certificate: %v", err)
+		t.Errorf("GetCertificate without a certificate: error = %v, want one that names the Secret", err)
 	}
 	c = newCluster(t, secret(), configuration())
 	c.keep()
@@ -369,7 +369,7 @@ func TestSource(t *testing.T) {
 	}
 	if err := c.source.reload(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "cannot use the certificate in the Secret ns/webhook") {
-		t.Errorf("with a damaged key: %v", err)
+		t.Errorf("reload of a damaged key: error = %v, want one that names the Secret", err)
 	}
 	if !c.served().Equal(before) {
 		t.Error("the previous certificate is no longer served")

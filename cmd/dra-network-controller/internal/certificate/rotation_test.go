@@ -31,7 +31,7 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 	t.Helper()
 	block, rest := pem.Decode(text)
 	if block == nil || len(rest) > 0 {
-		t.Fatalf("no certificate, or more than one: %s", text)
+		t.Fatalf("want exactly one certificate, got: %s", text)
 	}
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -56,21 +56,21 @@ func TestPair(t *testing.T) {
 	for name, good := range map[string]bool{"10.1.2.3": true, "a.example": true, "b.example": true, "fd00::1": true,
 		"c.example": false} {
 		if err := taken(t, pair.CA, pair.Certificate, name, epoch); (err == nil) != good {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("unexpected verification result for name %s: %v", name, err)
 		}
 	}
 	for age, good := range map[time.Duration]bool{-31 * 24 * time.Hour: false, -12 * time.Hour: true, rotation.Validity: true,
 		rotation.Validity + time.Second: false} {
 		if _, err := pair.check(names, epoch.Add(age)); (err == nil) != good {
-			t.Errorf("%s after it was made: %v", age, err)
+			t.Errorf("unexpected check result at age %s: %v", age, err)
 		}
 	}
 	ca, server := parse(t, pair.CA), parse(t, pair.Certificate)
 	if !ca.IsCA || server.IsCA || !ca.MaxPathLenZero || ca.KeyUsage != x509.KeyUsageCertSign {
-		t.Error("only the authority may sign, and only servers")
+		t.Error("the authority must only sign server certificates, and the server must sign none")
 	}
 	if other := parse(t, pairFor(t, names, epoch).CA); other.SerialNumber.Cmp(ca.SerialNumber) == 0 {
-		t.Error("two authorities have one serial number")
+		t.Error("two authorities have the same serial number")
 	}
 }
 
@@ -88,7 +88,7 @@ func TestCheckRefuses(t *testing.T) {
 		"other names":       {pairFor(t, []string{"x"}, epoch), "valid for x, not " + service[0]},
 	} {
 		if _, err := test.pair.check(service, epoch); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %s", name, err, test.want)
+			t.Errorf("%s: error = %v, want %s", name, err, test.want)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestWanted(t *testing.T) {
 				t.Errorf("got %s, want %s", letters, test.want)
 			}
 			if _, err := got.Current.check(test.names, test.now); err != nil {
-				t.Errorf("the served certificate: %v", err)
+				t.Errorf("the served certificate does not pass the check: %v", err)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	changes := 0
 	for now, end := epoch, epoch.Add(365*24*time.Hour); now.Before(end); {
 		if len(served) > 1000 {
-			t.Fatalf("at %s there were a thousand looks: a certificate waits for ever", now)
+			t.Fatalf("at %s: more than 1000 looks, so a certificate waits forever", now)
 		}
 		trusted := time.Duration(-1)
 		for i := len(bundles) - 1; i >= 0 && len(held.Next.CA) > 0 && bytes.Contains(bundles[i], held.Next.CA); i-- {
@@ -188,7 +188,8 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 			for _, bundle := range last(bundles) {
 				for _, wrong := range []time.Duration{-12 * time.Hour, 0, 12 * time.Hour} {
 					if err := taken(t, bundle, certificate, service[0], now.Add(wrong)); err != nil {
-						t.Fatalf("at %s, for an API server whose clock is wrong by %s: %v", now, wrong, err)
+						t.Fatalf("at %s, an API server whose clock is off by %s rejects the certificate: %v", now,
+							wrong, err)
 					}
 				}
 			}
@@ -203,7 +204,7 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 		}
 	}
 	if want := 365/60*2 + 1; changes < want-2 || changes > want+1 {
-		t.Errorf("there were %d changes, want about %d", changes, want)
+		t.Errorf("%d changes, want about %d", changes, want)
 	}
 }
 
@@ -211,11 +212,11 @@ func TestSecretHoldsEverything(t *testing.T) {
 	held := Held{Current: pairFor(t, service, epoch), Next: pairFor(t, service, epoch),
 		FormerCA: pairFor(t, service, epoch).CA}
 	if diff := cmp.Diff(held, read(held.data())); diff != "" {
-		t.Errorf("wrong (-held +read):\n%s", diff)
+		t.Errorf("held data changed after a write and a read (-held +read):\n%s", diff)
 	}
 	held.Next, held.FormerCA = Pair{}, nil
 	if got := held.data(); len(got) != 3 {
-		t.Errorf("empty values are written: %v", got)
+		t.Errorf("got data %v, want no empty values", got)
 	}
 }
 
@@ -224,7 +225,8 @@ func TestPeriodLeavesLooks(t *testing.T) {
 		DefaultValidity: 10 * time.Second} {
 		r := Rotation{Validity: validity}
 		if r.Period() != want || r.settled()+2*r.Period() > validity/6 {
-			t.Errorf("%s: looks every %s, waits %s", validity, r.Period(), r.settled())
+			t.Errorf("validity %s: looks every %s and settles for %s, which is too slow", validity, r.Period(),
+				r.settled())
 		}
 	}
 }

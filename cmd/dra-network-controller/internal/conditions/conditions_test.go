@@ -72,15 +72,15 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	}
 	message := Describe(problems)
 	if len(message) > maxMessage {
-		t.Errorf("the message has %d bytes, a condition holds %d", len(message), maxMessage)
+		t.Errorf("the message has %d bytes, but a condition holds at most %d", len(message), maxMessage)
 	}
 	if !utf8.ValidString(message) {
-		t.Error("the message was cut inside a character")
+		t.Error("the message was cut in the middle of a character")
 	}
 	causes := Causes(problems)
 	if last := causes[len(causes)-1]; last.Field != "" ||
 		last.Message != fmt.Sprintf("and %d more: fix these first", len(problems)-len(causes)+1) {
-		t.Errorf("%d causes end with %+v", len(causes), last)
+		t.Errorf("%d causes end with %+v, want a final cause that counts the rest", len(causes), last)
 	}
 	shown := strings.Count(message, "use another value")
 	if want := fmt.Sprintf("; and %d more: fix these first", len(problems)-shown); shown < 50 ||
@@ -96,7 +96,7 @@ func TestHintsAreNotCut(t *testing.T) {
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
 		got := WithHint(metav1.Condition{Message: text}, "kubectl get ntopo x", "shows more").Message
 		if !strings.HasSuffix(got, hint) || len(got) > maxMessage || !utf8.ValidString(got) {
-			t.Errorf("condition: %d bytes that end with %q", len(got), got[len(got)-40:])
+			t.Errorf("the condition has %d bytes and ends with %q, want the complete hint", len(got), got[len(got)-40:])
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestHintsAreNotCut(t *testing.T) {
 func TestBound(t *testing.T) {
 	if got := Bound(strings.Repeat("€", maxMessage)); len(got) > maxMessage || !utf8.ValidString(got) ||
 		!strings.HasSuffix(got, "...") {
-		t.Errorf("Bound gave %d bytes that end with %q", len(got), got[len(got)-8:])
+		t.Errorf("Bound returned %d bytes that end with %q, want \"...\"", len(got), got[len(got)-8:])
 	}
 	if got := Bound("short"); got != "short" {
 		t.Errorf("Bound changed a short message to %q", got)

@@ -46,12 +46,12 @@ func TestReconcile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(schema.Status.Conditions) != 1 {
-				t.Fatalf("there are %d conditions", len(schema.Status.Conditions))
+				t.Fatalf("got %d conditions, want 1", len(schema.Status.Conditions))
 			}
 			if got := schema.Status.Conditions[0]; got.Type != v1alpha1.ConditionAccepted ||
 				got.Status != test.status || got.ObservedGeneration != 3 ||
 				!strings.Contains(got.Message, test.message) {
-				t.Errorf("got %+v, want %s with %q", got, test.status, test.message)
+				t.Errorf("got condition %+v, want status %s and message %q", got, test.status, test.message)
 			}
 		})
 	}

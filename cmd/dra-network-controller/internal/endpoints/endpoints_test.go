@@ -171,7 +171,7 @@ func (c *cluster) expect(want ...string) {
 			strings.Join(endpoints, ", ")))
 	}
 	if !slices.Equal(got, want) {
-		c.Errorf("slices are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		c.Errorf("got slices\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -219,11 +219,11 @@ func TestEndpointsOfClaims(t *testing.T) {
 	before := c.slices()
 	c.reconcile()
 	if after := c.slices(); after[0].ResourceVersion != before[0].ResourceVersion {
-		t.Error("a slice was written that has not changed")
+		t.Error("an unchanged slice was written")
 	}
 	if slice := before[0]; slice.OwnerReferences[0].UID != "service" ||
 		slice.Labels[discoveryapi.LabelServiceName] != "db" || slice.Labels[discoveryapi.LabelManagedBy] != ManagedBy {
-		t.Errorf("the slice has %+v", slice.ObjectMeta)
+		t.Errorf("wrong owner or labels: %+v", slice.ObjectMeta)
 	}
 	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}))
 	c.reconcile()
@@ -246,7 +246,7 @@ func TestManyEndpoints(t *testing.T) {
 		return sizes
 	}
 	if got := fmt.Sprint(sizes()); got != "[100 100 50]" {
-		t.Fatalf("slices have %s endpoints", got)
+		t.Fatalf("slices have %s endpoints, want [100 100 50]", got)
 	}
 	before := c.slices()
 	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-7"}}))
@@ -260,7 +260,7 @@ func TestManyEndpoints(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(sizes()); got != "[100 100 50]" || written != 1 {
-		t.Errorf("slices have %s endpoints, and %d were written", got, written)
+		t.Errorf("slices have %s endpoints, %d were written; want [100 100 50], 1", got, written)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestServicesThatGetNone(t *testing.T) {
 				t.Fatalf("%d events, want 1", len(c.events.Events))
 			}
 			if told := <-c.events.Events; !strings.Contains(told, reason) || len(told) > 1024 {
-				t.Errorf("the event is %s", told)
+				t.Errorf("got event %s, want one that names the reason", told)
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	retry := func(want time.Duration) {
 		t.Helper()
 		if result, err := c.r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != want {
-			t.Errorf("it is looked at again after %v, want %v: %v", result.RequeueAfter, want, err)
+			t.Errorf("requeued after %v, want %v; error = %v", result.RequeueAfter, want, err)
 		}
 	}
 	foreign := &discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-dra-network-0"},
@@ -343,7 +343,7 @@ func TestNameThatIsTaken(t *testing.T) {
 			t.Fatalf("%d events, want 1", len(c.events.Events))
 		}
 		if told := <-c.events.Events; !strings.Contains(told, `cannot create EndpointSlice "db-dra-network-0"`) {
-			t.Errorf("the event is %s", told)
+			t.Errorf("got event %s, want one that names the EndpointSlice", told)
 		}
 		c.must(c.api.Delete(t.Context(), foreign.DeepCopy()))
 		retry(0)
@@ -354,7 +354,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	c.r.Client = staleSlices{c.api}
 	retry(objects.Soon)
 	if len(c.events.Events) != 0 {
-		t.Errorf("the event is %s", <-c.events.Events)
+		t.Errorf("got event %s, want none", <-c.events.Events)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestTakenNameKeepsNoOther(t *testing.T) {
 		c.must(c.api.Create(t.Context(), foreign.DeepCopy()))
 		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "db"}}
 		if result, err := c.r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != later {
-			t.Errorf("it is looked at again after %v, want %v: %v", result.RequeueAfter, later, err)
+			t.Errorf("requeued after %v, want %v; error = %v", result.RequeueAfter, later, err)
 		}
 		c.must(c.api.Delete(t.Context(), foreign))
 		c.expect(want)
@@ -405,7 +405,7 @@ func TestOneAddressOfTwoPods(t *testing.T) {
 			e.add(endpoint(&corev1.Service{}, pod, netip.MustParseAddr("10.60.0.2")))
 		}
 		if got := e["10.60.0.2"].TargetRef.Name; got != "a" {
-			t.Errorf("of %v it is %s", names, got)
+			t.Errorf("pods %v: the endpoint refers to %s, want a", names, got)
 		}
 	}
 }
@@ -461,7 +461,7 @@ func TestObjectsConcernFewServices(t *testing.T) {
 		}
 		slices.Sort(got)
 		if fmt.Sprint(got) != test.want {
-			t.Errorf("a %T concerns %v, want %s", test.object, got, test.want)
+			t.Errorf("%T is mapped to requests %v, want %s", test.object, got, test.want)
 		}
 	}
 }

@@ -34,10 +34,10 @@ func TestHostileObjectsStaySmall(t *testing.T) {
 		}
 		kept, err := TransformService(service)
 		if err != nil || kept.(*corev1.Service).Size() > limit {
-			t.Errorf("Service %s: %d bytes are stored, %v", service.Name, kept.(*corev1.Service).Size(), err)
+			t.Errorf("Service %s: %d bytes stored, error = %v", service.Name, kept.(*corev1.Service).Size(), err)
 		}
 		if query, err := ParseQuery(kept.(*corev1.Service)); query != nil || (err == nil) != (service == plain) {
-			t.Errorf("Service %s: query is %v, %v", service.Name, query, err)
+			t.Errorf("Service %s: got query %v, error = %v", service.Name, query, err)
 		}
 	}
 	plainPod := &corev1.Pod{ObjectMeta: hostile("plain")}
@@ -56,7 +56,7 @@ func TestHostileObjectsStaySmall(t *testing.T) {
 	for _, pod := range []*corev1.Pod{plainPod, labels, ports, claims} {
 		kept, err := TransformPod(pod)
 		if err != nil || kept.(*corev1.Pod).Size() > limit {
-			t.Errorf("pod %s: %d bytes are stored, %v", pod.Name, kept.(*corev1.Pod).Size(), err)
+			t.Errorf("pod %s: %d bytes stored, error = %v", pod.Name, kept.(*corev1.Pod).Size(), err)
 		}
 	}
 }
@@ -73,18 +73,18 @@ func TestServiceWithTooManyPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ParseQuery(kept.(*corev1.Service)); err == nil || !strings.Contains(err.Error(), "more than 100 ports") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want \"more than 100 ports\"", err)
 	}
 	service.Spec.Ports = service.Spec.Ports[1:]
 	if _, err := ParseQuery(service); err != nil {
-		t.Errorf("a Service with %d ports gets %v", maxPorts, err)
+		t.Errorf("a Service with %d ports is rejected: %v", maxPorts, err)
 	}
 }
 
 func TestObjectsThatAreNotCached(t *testing.T) {
 	for name, transform := range map[string]func(any) (any, error){"Service": TransformService, "Pod": TransformPod} {
 		if _, err := transform("name"); err == nil || !strings.Contains(err.Error(), "as a "+name) {
-			t.Errorf("error is %v", err)
+			t.Errorf("error = %v, want one that names the type", err)
 		}
 	}
 }

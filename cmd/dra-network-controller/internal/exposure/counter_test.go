@@ -82,14 +82,14 @@ func TestCount(t *testing.T) {
 					}
 					slice = reduced.(*resourceapi.ResourceSlice)
 					if _, kept := slice.Spec.Devices[0].Attributes["dra.networking/mtu"]; kept {
-						t.Error("an unused attribute is kept")
+						t.Error("Transform kept an unused attribute")
 					}
 				}
 				slices = append(slices, slice)
 			}
 			byPolicy, unnamed := exposure.Count(slices)
 			if diff := cmp.Diff(wantByPolicy, byPolicy); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("wrong counts by policy (-want +got):\n%s", diff)
 			}
 			if unnamed != 1 { // eth8; eth9 is withdrawn
 				t.Errorf("%d devices without a policy, want 1", unnamed)
@@ -101,7 +101,7 @@ func TestCount(t *testing.T) {
 // Transform does not always receive an object: if an object was deleted, possibly only its name is known.
 func TestTransformOfSomethingElse(t *testing.T) {
 	if got, err := exposure.Transform("name"); got != "name" || err != nil {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("got %v, %v, want the name unchanged and no error", got, err)
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *offersCluster) must(err error) {
 func (c *offersCluster) expect(state, want string) {
 	c.t.Helper()
 	if diff := cmp.Diff(want, c.count()); diff != "" {
-		c.t.Errorf("%s (-want +got):\n%s", state, diff)
+		c.t.Errorf("%s: wrong state (-want +got):\n%s", state, diff)
 	}
 }
 
@@ -246,13 +246,13 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 	})
 	result, err := (&exposure.Counter{Client: stale}).Reconcile(t.Context(), reconcile.Request{})
 	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > time.Second {
-		t.Errorf("got %v, %v, want another look soon", result, err)
+		t.Errorf("got %v, error = %v, want another look within 1s", result, err)
 	}
 	for name, written := range map[string]bool{"a": false, "b": true} {
 		var p v1alpha1.DeviceExposurePolicy
 		c.must(c.api.Get(t.Context(), types.NamespacedName{Name: name}, &p))
 		if (p.Status.Devices != nil) != written {
-			t.Errorf("policy %s: %v", name, p.Status)
+			t.Errorf("policy %s: wrong status %v", name, p.Status)
 		}
 	}
 }
@@ -268,15 +268,15 @@ func TestMisspeltPlugins(t *testing.T) {
 	for _, want := range []string{"1 devices, 1 nodes", "DevicesOffered=True",
 		"plugin sriovv is unknown: did you mean sriov?"} {
 		if !strings.Contains(said, want) {
-			t.Errorf("the status is %s, want %q", said, want)
+			t.Errorf("got status %s, want %q", said, want)
 		}
 	}
 	if strings.Contains(said, "of-our-own") {
-		t.Errorf("the status is %s", said)
+		t.Errorf("got status %s, want it without of-our-own", said)
 	}
 	c.must(c.api.Create(t.Context(), &chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "sriovv"},
 		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "sriovv"}}))
 	if said := c.count(); strings.Contains(said, "did you mean") {
-		t.Errorf("with a schema the status is %s", said)
+		t.Errorf("with a schema for sriovv: got status %s, want no suggestion", said)
 	}
 }

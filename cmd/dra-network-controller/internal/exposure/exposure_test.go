@@ -83,7 +83,7 @@ func TestReconcile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(p.Status.Conditions) != 1 {
-				t.Fatalf("there are %d conditions", len(p.Status.Conditions))
+				t.Fatalf("got %d conditions, want 1", len(p.Status.Conditions))
 			}
 			got := p.Status.Conditions[0]
 			if got.Type != "Accepted" || string(got.Status) != state.status || got.Reason != state.reason ||
@@ -97,7 +97,7 @@ func TestReconcile(t *testing.T) {
 				}
 			}
 			if writes != state.writes {
-				t.Errorf("the status was written %d times so far, want %d", writes, state.writes)
+				t.Errorf("%d status writes so far, want %d", writes, state.writes)
 			}
 		})
 	}
@@ -111,6 +111,6 @@ func TestReconcileOfAPolicyThatIsGone(t *testing.T) {
 	reconciler := exposure.Reconciler(fake.NewClientBuilder().WithScheme(scheme).Build())
 	if _, err := reconciler.Reconcile(t.Context(),
 		reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
-		t.Errorf("Reconcile of a policy that is gone: %v", err)
+		t.Errorf("Reconcile of a deleted policy: %v", err)
 	}
 }

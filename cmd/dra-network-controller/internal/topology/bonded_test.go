@@ -13,7 +13,7 @@ func parse(t *testing.T, text string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(text), topology); err != nil {
-		t.Fatalf("cannot read the topology of the test: %v", err)
+		t.Fatalf("cannot parse the topology of this test: %v", err)
 	}
 	topology.UID, topology.Generation = "uid-1", 1
 	return topology

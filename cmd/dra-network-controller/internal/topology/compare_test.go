@@ -109,7 +109,7 @@ func TestRepairedOwners(t *testing.T) {
 		owners = append(owners, fmt.Sprintf("%s %t", owner.UID, ptr.Deref(owner.Controller, false)))
 	}
 	if diff := cmp.Diff([]string{"other false", string(want.OwnerReferences[0].UID) + " true"}, owners); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
+		t.Errorf("wrong owners (-want +got):\n%s", diff)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 		t.Errorf("wrong deletions (-want +got):\n%s", diff)
 	}
 	if len(changes.Create)+len(changes.Repair)+len(changes.Taken)+len(changes.Ready) > 0 {
-		t.Errorf("a topology that isn't accepted gets %+v", changes)
+		t.Errorf("a topology that is not accepted has changes other than deletions: %+v", changes)
 	}
 }
 
@@ -255,11 +255,12 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 				named += class.Name
 			}
 			if got := verb(changes, "net-a"); got != test.want || named != test.named {
-				t.Errorf("net-a: %s, the name belongs to %q; want %s, %q", got, named, test.want, test.named)
+				t.Errorf("net-a: got %s, extended resource name at %q; want %s, %q", got, named, test.want, test.named)
 			}
 			for _, class := range changes.Create {
 				if class.Name == "net-a" && (class.Spec.ExtendedResourceName == nil) != (test.named != "") {
-					t.Errorf("net-a is made with the name %v", class.Spec.ExtendedResourceName)
+					t.Errorf("net-a is created with an unexpected extended resource name: %v",
+						class.Spec.ExtendedResourceName)
 				}
 			}
 		})

@@ -188,11 +188,11 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 	edit("r22")
 	const remark = "the cluster has no AddressRange r22, and pods wait for it; did you mean r2?"
 	if state := c.state(); !strings.Contains(state, remark) {
-		t.Errorf("lacks %q:\n%s", remark, state)
+		t.Errorf("state lacks %q:\n%s", remark, state)
 	}
 	edit("r2")
 	if state := c.state(); strings.Contains(state, "AddressRange") {
-		t.Errorf("a range that is there is missed:\n%s", state)
+		t.Errorf("an existing range is reported as missing:\n%s", state)
 	}
 }
 
@@ -211,11 +211,11 @@ func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
 		return fmt.Sprint(status.ClaimParameters, status.Plugins)
 	}
 	if got, want := shown(), "[interfaceName mac] [macvlan tuning]"; got != want {
-		t.Errorf("shows %s, want %s", got, want)
+		t.Errorf("status shows %s, want %s", got, want)
 	}
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].Selector.CEL = "broken"; return steps })
 	if got := shown(); got != "[] []" {
-		t.Errorf("a topology without classes shows %s", got)
+		t.Errorf("the status of a topology without classes shows %s, want [] []", got)
 	}
 }
 
@@ -234,7 +234,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	repaired := c.class("net-b")
 	if len(repaired.Spec.Selectors) != 1 || repaired.Labels["team"] != "x" ||
 		repaired.Labels[v1alpha1.LabelStep] != "b" {
-		t.Errorf("not repaired, or a label of others is lost: %+v", repaired)
+		t.Errorf("the class was not repaired, or a foreign label was lost: %+v", repaired)
 	}
 
 	c.must(c.api.Delete(t.Context(), c.class("net-a")))
@@ -286,7 +286,7 @@ ClassesReady=True Ready @2: a claim needs one request for each of: net-a, net-b;
 status: net-a net-b; cluster: net-a net-b`
 	c.expect("free", "writes: patch net-a, status net\n"+free)
 	if name := c.class("net-a").Spec.ExtendedResourceName; name == nil || *name != "example.com/vf" {
-		t.Errorf("net-a has the name %v", name)
+		t.Errorf("net-a has the extended resource name %v, want example.com/vf", name)
 	}
 
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].ExtendedResourceName = ""; return steps })
@@ -296,7 +296,7 @@ Accepted=True Valid @3: steps: 2, root steps: 2
 ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 	if name := c.class("net-a").Spec.ExtendedResourceName; name != nil {
-		t.Errorf("net-a has the name %s still", *name)
+		t.Errorf("net-a still has the extended resource name %s", *name)
 	}
 }
 
@@ -313,10 +313,10 @@ func TestReconcileDescriptions(t *testing.T) {
 		t.Helper()
 		c.state()
 		if got := strings.Join(c.writes, ", "); got != writes {
-			t.Errorf("writes are %q, want %q", got, writes)
+			t.Errorf("got writes %q, want %q", got, writes)
 		}
 		if got := c.class("net-a").Annotations[v1alpha1.AnnotationDescription]; got != description {
-			t.Errorf("the class is described as %q, want %q", got, description)
+			t.Errorf("the description of the class is %q, want %q", got, description)
 		}
 	}
 	describe("fast")
@@ -404,16 +404,16 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	c := newCluster(t, topology)
 	if got := c.state(); !strings.Contains(got, "Accepted=False Invalid") ||
 		!strings.Contains(got, "spec.steps[0].dependOn: Required value") {
-		t.Errorf("with the built-in schema:\n%s", got)
+		t.Errorf("with the built-in schema: got\n%s\nwant Accepted=False", got)
 	}
 	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"},
 		Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
 	c.must(c.api.Create(t.Context(), ours))
 	if got := c.r.affected(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
-		t.Errorf("a schema's change has %v looked at", got)
+		t.Errorf("a schema change affects %v, want only topology net", got)
 	}
 	if got := c.state(); !strings.Contains(got, "Accepted=True") {
-		t.Errorf("with a schema of the cluster:\n%s", got)
+		t.Errorf("with a schema from the cluster: got\n%s\nwant Accepted=True", got)
 	}
 }
 
@@ -452,7 +452,7 @@ spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: r
 	const remark = "no schema for plugin mine, so its configuration is not checked"
 	if got := c.state(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+
 		remark+"\n") {
-		t.Errorf("without a schema:\n%s", got)
+		t.Errorf("without a schema: got\n%s\nwant a remark that the configuration is not checked", got)
 	}
 	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"},
 		Spec: v1alpha1.CNIPluginSchemaSpec{
@@ -536,7 +536,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	}
 	if selector := c.class("net-b").Spec.Selectors[0].CEL.Expression; !strings.Contains(selector,
 		`.includes("host-device")`) {
-		t.Errorf("the class has the selector %s", selector)
+		t.Errorf("the class has the selector %s, want one that includes host-device", selector)
 	}
 }
 
@@ -547,7 +547,7 @@ func TestListAttributesAreTakenBack(t *testing.T) {
 		c.r.ListAttributes = lists
 		c.state()
 		if got := strings.Contains(c.class("net-a").Spec.Selectors[0].CEL.Expression, "includes"); got != lists {
-			t.Errorf("the class reads a list: %t, want %t", got, lists)
+			t.Errorf("the class selector uses includes: %t, want %t", got, lists)
 		}
 	}
 }
@@ -578,7 +578,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 		},
 	})
 	if got := c.state(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
-		t.Errorf("only the cache lacks the topology:\n%s", got)
+		t.Errorf("topology missing only from the cache: got\n%s\nwant no writes, and another look", got)
 	}
 	c.r.Client = watched
 
@@ -588,10 +588,10 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	c.must(c.api.Create(t.Context(), again))
 	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") ||
 		!strings.HasSuffix(got, "cluster: copied") {
-		t.Errorf("another of the same name:\n%s", got)
+		t.Errorf("topology recreated under the same name: got\n%s\nwant its classes deleted", got)
 	}
 	if got := c.state(); !strings.Contains(got, "writes: create net-a, create net-b, status net\n") {
-		t.Errorf("another of the same name, once the old classes are gone:\n%s", got)
+		t.Errorf("topology recreated, old classes gone: got\n%s\nwant new classes", got)
 	}
 
 	c.must(c.api.Delete(t.Context(), c.topology()))
@@ -599,11 +599,11 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	for range 2 {
 		if _, err := c.r.Reconcile(t.Context(),
 			reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}}); err != nil {
-			t.Errorf("Reconcile of a topology that is gone: %v", err)
+			t.Errorf("Reconcile of a deleted topology: %v", err)
 		}
 	}
 	if diff := cmp.Diff([]string{"delete net-a", "delete net-b"}, c.writes); diff != "" {
-		t.Errorf("classes of a topology that is gone (-want +got):\n%s", diff)
+		t.Errorf("classes of a deleted topology (-want +got):\n%s", diff)
 	}
 }
 
@@ -621,16 +621,16 @@ func TestClassesThatAreHeld(t *testing.T) {
 	again.UID = "second"
 	c.must(c.api.Create(t.Context(), again))
 	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") {
-		t.Errorf("another of the same name:\n%s", got)
+		t.Errorf("topology recreated under the same name: got\n%s\nwant the old classes deleted", got)
 	}
 	if got := c.state(); strings.Contains(got, "again in") ||
 		!strings.Contains(got, "writes: create net-b, status net\n") {
-		t.Errorf("while the old class is held:\n%s", got)
+		t.Errorf("while a finalizer holds the old class: got\n%s\nwant only net-b created", got)
 	}
 	held = c.class("net-a")
 	held.Finalizers = nil
 	c.must(c.api.Update(t.Context(), held))
 	if got := c.state(); !strings.Contains(got, "writes: create net-a, status net\n") {
-		t.Errorf("once it is gone:\n%s", got)
+		t.Errorf("once the old class is gone: got\n%s\nwant net-a created", got)
 	}
 }

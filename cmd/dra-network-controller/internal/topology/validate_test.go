@@ -100,6 +100,6 @@ spec: {steps: [{name: a, type: macvlan, selector: {cel: 'device.attributes["dra.
 `
 	if problems, breaches := Validate(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 ||
 		len(breaches) != 1 {
-		t.Errorf("problems are %v, breaches %v", problems, breaches)
+		t.Errorf("got problems %v, breaches %v, want only one breach", problems, breaches)
 	}
 }

@@ -96,7 +96,7 @@ func TestClaimsAreHeldAgainstTopologies(t *testing.T) {
 				topologyReader(t, test.stored, test.serverBroken))
 			got := answer(handler.Handle(t.Context(), written(t, test.kind, test.mac)))
 			if test.want == "allowed" && got != test.want || !strings.HasPrefix(got, test.want) {
-				t.Errorf("the answer is %q, want %q", got, test.want)
+				t.Errorf("got answer %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -104,6 +104,6 @@ func TestClaimsAreHeldAgainstTopologies(t *testing.T) {
 	unreadable.Kind.Group, unreadable.Kind.Version = resourceapi.GroupName, "v1"
 	got := answer(NewHandler(nil, nil).Handle(t.Context(), unreadable))
 	if !strings.HasPrefix(got, "allowed: not checked") {
-		t.Errorf("a claim that cannot be read: %s", got)
+		t.Errorf("a claim that cannot be parsed: got %s, want allowed", got)
 	}
 }

@@ -69,7 +69,7 @@ func TestEveryRuleIsEnforced(t *testing.T) {
 			response := h.Handle(t.Context(),
 				request("DeviceExposurePolicy", operation, c.JSON(t), []byte(`{"spec": {"action": "something else"}}`)))
 			if response.Allowed || response.Result.Code != 422 || response.Result.Reason != metav1.StatusReasonInvalid {
-				t.Errorf("%s, %s: %s, want a refusal with code 422", c.Name, operation, answer(response))
+				t.Errorf("%s, %s: got %s, want a refusal with code 422", c.Name, operation, answer(response))
 				continue
 			}
 			for _, want := range []string{c.Field, c.Reason, c.Fix} {
@@ -93,7 +93,7 @@ func TestValidPoliciesPassWithWarnings(t *testing.T) {
 func expectAllowed(t *testing.T, response admission.Response, name string, remarks []string) {
 	t.Helper()
 	if !response.Allowed || len(response.Warnings) != len(remarks) {
-		t.Errorf("%s: %s, want the warnings %q", name, answer(response), remarks)
+		t.Errorf("%s: got %s, want allowed with warnings %q", name, answer(response), remarks)
 		return
 	}
 	for i, want := range remarks {
@@ -115,7 +115,7 @@ func TestTopologiesAndSchemasAreChecked(t *testing.T) {
 			response := h.Handle(t.Context(), request(kind, admissionv1.Create, c.JSON(t), nil))
 			if response.Allowed || !strings.Contains(response.Result.Message, c.Field) ||
 				!strings.Contains(response.Result.Message, c.Reason) {
-				t.Errorf("%s: %s, want ... %s: ... %s ...", c.Name, answer(response), c.Field, c.Reason)
+				t.Errorf("%s: got %s, want ... %s: ... %s ...", c.Name, answer(response), c.Field, c.Reason)
 			}
 		}
 	}
@@ -232,14 +232,14 @@ func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
 	asked.Name = "mine"
 	details := NewHandler(newReader(t, false), nil).Handle(t.Context(), asked).Result.Details
 	if details == nil || details.Kind != "DeviceExposurePolicy" || details.Name != "mine" || len(details.Causes) != 2 {
-		t.Fatalf("details are %+v", details)
+		t.Fatalf("got details %+v, want the object's kind and name and two causes", details)
 	}
 	if got := details.Causes[0]; got != (metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid,
 		Field: "spec.priority", Message: "Invalid value: -1: must be between 0 and 1000"}) {
-		t.Errorf("the first cause is %+v", got)
+		t.Errorf("got first cause %+v", got)
 	}
 	if got := details.Causes[1]; got.Field != "spec.selector.cel" || !strings.Contains(got.Message, "==") {
-		t.Errorf("the second cause is %+v", got)
+		t.Errorf("got second cause %+v", got)
 	}
 }
 

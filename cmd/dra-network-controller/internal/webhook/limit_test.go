@@ -27,10 +27,10 @@ func TestRequestsTakeTurns(t *testing.T) {
 		leave := make(chan struct{})
 		handler := newLimited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if judging++; judging > 1 {
-				t.Errorf("%d requests are checked concurrently", judging)
+				t.Errorf("%d requests are checked concurrently, want one at a time", judging)
 			}
 			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
-				t.Errorf("the body is %q, %v", body, err)
+				t.Errorf("got body %q, error = %v, want {}", body, err)
 			}
 			<-leave
 			judging--
@@ -52,8 +52,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		time.Sleep(requestLimit) // fake time, in the synctest bubble
 		synctest.Wait()
 		if len(codes) != 2*maxRequests-1 || judged != 3 {
-			t.Errorf("%d requests are answered and %d judged, want all but the one that is being judged, and 3",
-				len(codes), judged)
+			t.Errorf("%d requests answered and %d judged, want all but the one being judged, and 3", len(codes), judged)
 		}
 		leave <- struct{}{}
 		group.Wait()
@@ -62,11 +61,11 @@ func TestRequestsTakeTurns(t *testing.T) {
 			count[<-codes]++
 		}
 		if count[http.StatusOK] != 4 || count[http.StatusServiceUnavailable] != 2*maxRequests-4 {
-			t.Errorf("answers by code: %v", count)
+			t.Errorf("got responses by code %v, want 4 with 200 and the rest with 503", count)
 		}
 		go close(leave)
 		if code, body := post(t, handler, strings.NewReader("{}")); code != http.StatusOK {
-			t.Errorf("afterwards: %d %s", code, body)
+			t.Errorf("request after the rush: got %d %s, want 200", code, body)
 		}
 	})
 }
@@ -75,11 +74,11 @@ func TestLargeRequestsAreRefused(t *testing.T) {
 	calls := 0
 	handler := newLimited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++ }))
 	if code, body := post(t, handler, bytes.NewReader(make([]byte, maxBody))); code != http.StatusOK || calls != 1 {
-		t.Errorf("of %d bytes: %d %s", maxBody, code, body)
+		t.Errorf("request of %d bytes: got %d %s, want 200", maxBody, code, body)
 	}
 	code, body := post(t, handler, bytes.NewReader(make([]byte, maxBody+1)))
 	if code != http.StatusRequestEntityTooLarge || calls != 1 ||
 		!strings.Contains(body, "the request has more than 1048576 bytes") {
-		t.Errorf("of %d bytes: %d %s", maxBody+1, code, body)
+		t.Errorf("request of %d bytes: got %d %s, want 413", maxBody+1, code, body)
 	}
 }

@@ -81,7 +81,7 @@ func serve(t *testing.T, dir string) string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server stopped with error: %v", err)
 		}
 	})
 	eventually(t, func() bool { return server.StartedChecker()(nil) == nil })
@@ -93,7 +93,7 @@ func eventually(t *testing.T, condition func() bool) {
 	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true,
 		func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
-		t.Fatal("it does not happen")
+		t.Fatal("the condition was not met in time")
 	}
 }
 
@@ -164,7 +164,7 @@ func TestServer(t *testing.T) {
 			}
 			var answered admissionv1.AdmissionReview
 			if err := json.Unmarshal(body, &answered); err != nil || answered.Response == nil {
-				t.Fatalf("got %q: %v", body, err)
+				t.Fatalf("cannot parse the response %q: %v", body, err)
 			}
 			r := answered.Response
 			said := "allowed"
