@@ -54,7 +54,7 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		if status != test.status || !strings.Contains(string(output), test.says) {
-			t.Errorf("%s %v: exit status %d, %q; want %d, %q", test.name, test.arguments, status, output,
+			t.Errorf("%s %v: got exit status %d, output %q; want %d, %q", test.name, test.arguments, status, output,
 				test.status, test.says)
 		}
 	}

@@ -42,10 +42,10 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]
 	}
 	pod, err := client.CoreV1().Pods("ns").Get(context.Background(), "a", metav1.GetOptions{})
 	if err != nil || pod.UID != "u" {
-		t.Errorf("the pod is read as %q: %v", pod.UID, err)
+		t.Errorf("got pod UID %q, error = %v, want u", pod.UID, err)
 	}
 	if !strings.HasPrefix(accepted, "application/vnd.kubernetes.protobuf,") {
-		t.Errorf("the Accept header is %q", accepted)
+		t.Errorf("got Accept header %q, want one that starts with protobuf", accepted)
 	}
 }
 
@@ -57,6 +57,6 @@ func TestLoggedSettings(t *testing.T) {
 	logged := settings(cmd.Flags())
 	if !slices.Contains(logged, "--v=2") || slices.Contains(logged, "--version=false") ||
 		slices.Contains(logged, "--help=false") {
-		t.Errorf("the log has %q", logged)
+		t.Errorf("got logged settings %q, want --v=2, without --version and --help", logged)
 	}
 }

@@ -35,26 +35,26 @@ func TestResults(t *testing.T) {
 			"CNI_IFNAME=net1", "CNI_PATH=/", "CNI_NETNS_OVERRIDE=1")
 		printed, err := program.Output()
 		if err != nil {
-			t.Fatalf("%v: %s", err, printed)
+			t.Fatalf("running the program failed: %v: %s", err, printed)
 		}
 		for name, output := range map[string][]byte{"in process": inProcess, "program": printed} {
 			var result map[string]any
 			if err := json.Unmarshal(output, &result); err != nil {
-				t.Fatalf("%s: %v: %s", name, err, output)
+				t.Fatalf("%s: cannot parse the result: %v: %s", name, err, output)
 			}
 			delete(result, "dns") // always printed by the library
 			if diff := cmp.Diff(map[string]any{"cniVersion": version}, result); diff != "" {
-				t.Errorf("%s, %s (-want +got):\n%s", name, version, diff)
+				t.Errorf("%s, version %s: wrong result (-want +got):\n%s", name, version, diff)
 			}
 		}
 		if output, err := (InProcess{}).Call(t.Context(), "DEL", args); err != nil || len(output) > 0 {
-			t.Errorf("DEL returned %q, %v", output, err)
+			t.Errorf("DEL returned %q, error = %v; want neither output nor error", output, err)
 		}
 	}
 	if _, err := (InProcess{}).Call(t.Context(), "ADD", &skel.CmdArgs{StdinData: []byte("{")}); err == nil {
 		t.Error("a configuration that is not JSON was accepted")
 	}
 	if (InProcess{}).Accepts("CHECK", nil) {
-		t.Error("CHECK runs in process")
+		t.Error("CHECK is accepted in process, want it rejected")
 	}
 }

@@ -94,6 +94,6 @@ func benchmarkPlugin(b *testing.B, program string) {
 		b.ReportMetric(float64(times[command][len(times[command])/2].Microseconds())/1000, unit)
 	}
 	if links := t.links(t.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 ") {
-		b.Errorf("the host has %q", links)
+		b.Errorf("the host has links %q, want only up0", links)
 	}
 }

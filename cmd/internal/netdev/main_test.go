@@ -132,7 +132,7 @@ func (b *bench) links(space *namespace) []string {
 func (b *bench) expectLinks(space *namespace, want ...string) {
 	b.Helper()
 	if diff := gocmp.Diff(want, b.links(space)); diff != "" {
-		b.Errorf("links (-want +got):\n%s", diff)
+		b.Errorf("wrong links (-want +got):\n%s", diff)
 	}
 }
 
@@ -142,7 +142,7 @@ func (b *bench) clean(host []string) {
 	b.expectLinks(b.host, host...)
 	b.expectLinks(b.inPod)
 	if left, err := filepath.Glob(stateDir + "/*.json*"); err != nil || len(left) > 0 {
-		b.Errorf("records are left: %v, %v", left, err)
+		b.Errorf("leftover records: %v, error = %v", left, err)
 	}
 }
 
@@ -205,7 +205,7 @@ func (b *bench) fails(o order, texts ...string) {
 	_, err := b.call(o)
 	for _, text := range texts {
 		if err == nil || !strings.Contains(err.Error(), text) {
-			b.Errorf("%s: error %v, want %q", o.command, err, text)
+			b.Errorf("%s: error = %v, want %q", o.command, err, text)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestMovesAndReturns(t *testing.T) {
 		result := resultOf(t, added)
 		if link := result.Interfaces[0]; result.CNIVersion != version || link.Name != "net1" || link.Sandbox != b.pod ||
 			link.Mac != "02:00:00:0f:a1:01" {
-			t.Errorf("%s: ADD returned %s", version, added)
+			t.Errorf("%s: ADD returned an unexpected result: %s", version, added)
 		}
 		o.previous = added
 		if version != "0.3.1" {
@@ -103,7 +103,7 @@ func TestTakenNames(t *testing.T) {
 		PeerName: "ownp"}))
 	b.add("net1", up0)
 	if moved, err := b.inPod.links.LinkByName("net1"); err != nil || moved.Attrs().Alias != "rack 7" {
-		t.Errorf("net1 is %+v, %v", moved, err)
+		t.Errorf("net1 is %+v, error = %v; want the moved device", moved, err)
 	}
 	b.del("net1", up0)
 	b.delete(b.inPod, "up0")
@@ -193,7 +193,7 @@ func TestOneGetsTheLink(t *testing.T) {
 		}
 		running.Wait()
 		if got["net1"] == got["net2"] || len(b.links(b.inPod)) != 1 {
-			t.Errorf("ADD succeeded for %v; the pod has %q", got, b.links(b.inPod))
+			t.Errorf("ADD succeeded for %v, want exactly one; the pod has links %q", got, b.links(b.inPod))
 		}
 		b.del("net1", up0)
 		b.del("net2", up0)
@@ -217,11 +217,11 @@ func TestRenamedInThePod(t *testing.T) {
 	b.del("net1", up0)
 	b.expectLinks(b.host, before...)
 	if links := b.links(b.inPod); len(links) != 1 || !strings.HasPrefix(links[0], "net1 ") {
-		t.Errorf("the pod has %q", links)
+		t.Errorf("the pod has links %q, want only net1", links)
 	}
 	b.del("net1", up0)
 	if links := b.links(b.inPod); len(links) != 1 {
-		t.Errorf("a second DEL left %q", links)
+		t.Errorf("after a second DEL the pod has links %q, want one", links)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b.must(hidden.links.LinkSetNsFd(impostor, int(b.inPod.handle)))
 	b.del("net1", up0)
 	if link, err := b.host.owner("up0"); err != nil || link != nil {
-		t.Errorf("the host has %+v, %v", link, err)
+		t.Errorf("the host has %+v, error = %v; want no up0", link, err)
 	}
 	b.delete(b.inPod, "net1")
 
@@ -298,7 +298,7 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b.must(b.host.links.LinkSetNsFd(low, int(hidden.handle)))
 	b.del("net1", up0)
 	if link, err := b.host.owner("up0"); err != nil || link == nil {
-		t.Errorf("the host does not have its link: %v", err)
+		t.Errorf("the host did not get up0 back: %v", err)
 	}
 	b.expectLinks(b.inPod)
 }
@@ -341,19 +341,19 @@ func TestGarbageThatCannotReturn(t *testing.T) {
 	b.bridge(b.host, "up0")
 	b.fails(gc, "file exists")
 	if got := told(); got != strings.Repeat(`[{"containerID":"c1","ifname":"net1"}]`, 2) {
-		t.Errorf("the IPAM plugin is told %s", got)
+		t.Errorf("the IPAM plugin was given %s, want the attachment twice", got)
 	}
 	b.delete(b.host, "up0")
 	_, err := b.call(gc)
 	b.must(err)
 	if got := told(); got != "[][]" {
-		t.Errorf("the IPAM plugin is told %s", got)
+		t.Errorf("the IPAM plugin was given %s, want no attachments", got)
 	}
 	b.must(os.Remove(filepath.Join(dir, "told")))
 	b.must(os.WriteFile(filepath.Join(stateDir, "c9_net1.json"), []byte("{"), 0o600))
 	b.fails(gc, "cannot read record")
 	if _, err := os.Stat(filepath.Join(dir, "told")); err == nil {
-		t.Error("the IPAM plugin is called although a record is unreadable")
+		t.Error("the IPAM plugin was called although a record is unreadable")
 	}
 	b.must(os.Remove(filepath.Join(stateDir, "c9_net1.json")))
 }
@@ -374,7 +374,7 @@ func TestBothEndsOfAPair(t *testing.T) {
 	b.del("net2", peer)
 	for _, name := range []string{"up0", "up0p"} {
 		if link, err := b.host.owner(name); err != nil || link == nil {
-			t.Errorf("the host does not have %s: %v", name, err)
+			t.Errorf("the host did not get %s back: %v", name, err)
 		}
 	}
 	b.expectLinks(b.inPod)
@@ -416,7 +416,7 @@ func TestRecordIsLost(t *testing.T) {
 	_, err := b.call(del)
 	b.must(err)
 	if links := b.links(b.inPod); len(links) != 2 {
-		t.Errorf("the pod has only %q", links)
+		t.Errorf("the pod has links %q, want two", links)
 	}
 	b.delete(b.inPod, "net1")
 	b.rename(b.inPod, "mine0", "net1")
@@ -425,7 +425,7 @@ func TestRecordIsLost(t *testing.T) {
 	b.expectLinks(b.inPod)
 	if links := b.links(b.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 4001 ") ||
 		!strings.HasPrefix(before[0], "up0 4001 ") {
-		t.Errorf("the host has %q", links)
+		t.Errorf("the host has links %q, want only up0", links)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestGarbage(t *testing.T) {
 	}
 	collect(`{"containerID": "c1", "ifname": "net1"}, {"containerID": "c1", "ifname": "net2"}`)
 	if links := b.links(b.inPod); len(links) != 2 {
-		t.Errorf("the pod has only %q", links)
+		t.Errorf("the pod has links %q, want two", links)
 	}
 	collect(`{"containerID": "c1", "ifname": "net2"}`)
 	b.expectLinks(b.host, before[0])
@@ -488,7 +488,7 @@ func TestAddresses(t *testing.T) {
 	leases := func(want int) {
 		t.Helper()
 		if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != want {
-			t.Errorf("leases are %q, %v; want %d", files, err, want)
+			t.Errorf("got leases %q, error = %v; want %d leases", files, err, want)
 		}
 	}
 	result := b.add("net1", addresses)
@@ -573,7 +573,7 @@ func TestLinkOfADevice(t *testing.T) {
 		t.Helper()
 		index, err := linkIndexBelow(dir, name)
 		if index != want || (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
-			t.Errorf("%q is link %d, %v; want %d, %q", name, index, err, want, text)
+			t.Errorf("%q: got link %d, error = %v; want %d, %q", name, index, err, want, text)
 		}
 	}
 	expect("", 0, "has no link on the host")
@@ -589,12 +589,12 @@ func TestLinkOfADevice(t *testing.T) {
 // Every command that the plugin advertises is implemented.
 func TestCommands(t *testing.T) {
 	if f := functions(); f.Add == nil || f.Del == nil || f.Check == nil || f.Status == nil || f.GC == nil {
-		t.Errorf("functions are %+v", f)
+		t.Errorf("a command is not implemented: %+v", f)
 	}
 	if err := check(&skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "device": "x"}`),
 		IfName: "net1"}); err == nil ||
 		!strings.Contains(err.Error(), "prevResult does not have it") {
-		t.Errorf("CHECK without prevResult says %v", err)
+		t.Errorf("CHECK without prevResult: error = %v, want one that mentions prevResult", err)
 	}
 }
 
@@ -638,7 +638,7 @@ func (b *bench) killed(t *testing.T) {
 		err := cmd.Wait()
 		timer.Stop()
 		if exit, ok := err.(*exec.ExitError); err != nil && (!ok || exit.ExitCode() >= 0) { //nolint:errorlint // Wait's
-			t.Fatalf("%s: %v", command, err)
+			t.Fatalf("%s failed without being killed: %v", command, err)
 		}
 		return err != nil
 	}
@@ -658,10 +658,10 @@ func (b *bench) killed(t *testing.T) {
 		killed := call(command, time.Duration(rand.Int64N(int64(times[command])))) //nolint:gosec // any moment
 		seen[fmt.Sprintf("%s killed=%v, then in pod=%v", command, killed, len(b.links(b.inPod)) == 1)]++
 		if len(b.links(b.inPod))+len(b.links(b.host)) != 1 {
-			t.Fatalf("the link is lost after %s", command)
+			t.Fatalf("the link was lost after %s", command)
 		}
 		b.del("net1", up0)
 		b.clean(before)
 	}
-	t.Logf("%d kills; ADD took at most %s, DEL %s; %v", kills, times["ADD"], times["DEL"], seen)
+	t.Logf("%d kills; ADD took at most %s, DEL at most %s; outcomes: %v", kills, times["ADD"], times["DEL"], seen)
 }

@@ -37,15 +37,15 @@ func TestUnknownIsExplained(t *testing.T) {
 		"v1.2.3 (go1.26.0)": false, "": false,
 	} {
 		if got := Explain(printed); (got != "") != want {
-			t.Errorf("%q is explained with %q", printed, got)
+			t.Errorf("Explain(%q) = %q, want an explanation only for unknown versions", printed, got)
 		}
 	}
 	const want = "unknown (go1.26.0): built without version-control data; build in a git clone, without " +
 		`-buildvcs=false in GOFLAGS, or with "make release VERSION=v0.1.0"`
 	if got := (Info{Version: Unknown, Go: "go1.26.0"}).Describe(); got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := (Info{Version: "v1.2.3"}).Describe(); got != "v1.2.3" {
-		t.Errorf("a known version is described as %q", got)
+		t.Errorf("a known version is described as %q, want v1.2.3", got)
 	}
 }

@@ -48,7 +48,7 @@ func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 		state := strings.NewReader(fmt.Sprintf(`{"ociVersion":"1.2.0","id":"c1","pid":%d,"bundle":"/b"}`, process))
 		err := Run([]string{spec}, state, filepath.Join(dir, "proc"))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("process %d: error is %v, want %q", process, err, want)
+			t.Errorf("process %d: error = %v, want %q", process, err, want)
 		}
 	}
 	first, second := pin(1, "first"), pin(2, "second")
@@ -85,7 +85,7 @@ func TestWrongCalls(t *testing.T) {
 	} {
 		if err := Run(test.args, strings.NewReader(test.state), "/proc"); err == nil ||
 			!strings.Contains(err.Error(), test.want) {
-			t.Errorf("%q %s: error is %v, want %q", test.args, test.state, err, test.want)
+			t.Errorf("args %q, state %s: error = %v, want %q", test.args, test.state, err, test.want)
 		}
 	}
 }
