@@ -74,7 +74,7 @@ func TestHealthyNode(t *testing.T) {
 		for _, n.silent = range []bool{false, true} {
 			for _, finding := range n.examine() {
 				if finding.Check == "nri-enabled" && finding.Level != OK {
-					t.Errorf("without an answer of the driver %t: %+v", n.silent, finding)
+					t.Errorf("driver silent: %t: %+v", n.silent, finding)
 				}
 			}
 		}
@@ -95,11 +95,11 @@ func TestHealthyNode(t *testing.T) {
 			return f.Check == "nri-enabled" && f.Level == Unknown &&
 				strings.Contains(f.Why, "cannot read the configuration of CRI-O")
 		}) {
-			t.Error("the reason of the skipped check is missing")
+			t.Error("the reason for the skipped check is missing")
 		}
 	})
 	if diff := cmp.Diff([]Finding{}, bad(healthy(t).examine())); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
+		t.Errorf("want no findings (-want +got):\n%s", diff)
 	}
 }
 
@@ -366,16 +366,16 @@ conf_dir = "/`+dir+`"`)
 			test.plant(n)
 			found := bad(n.examine())
 			if len(found) != 1 || found[0].Level != test.level || found[0].Check != test.check {
-				t.Fatalf("found %+v, want one %s of %s", found, test.level, test.check)
+				t.Fatalf("got findings %+v, want one %s from check %s", found, test.level, test.check)
 			}
 			text := fmt.Sprintf("%+v", found[0])
 			for _, says := range test.says {
 				if !strings.Contains(text, says) {
-					t.Errorf("%q is not in %s", says, text)
+					t.Errorf("want %q in %s", says, text)
 				}
 			}
 			if found[0].Why == "" || found[0].Do == "" && test.level != Unknown {
-				t.Errorf("reason or fix is missing: %s", text)
+				t.Errorf("the reason or the fix is missing: %s", text)
 			}
 		})
 	}
@@ -441,7 +441,7 @@ func TestNoFault(t *testing.T) {
 			n := healthy(t)
 			plant(n)
 			if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
+				t.Errorf("wrong findings (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -461,12 +461,12 @@ func TestDriverWithoutCaches(t *testing.T) {
 		case f.Level == Unknown:
 			unknown = append(unknown, f.Check)
 		case f.Check != "driver-ready":
-			t.Errorf("finding %+v", f)
+			t.Errorf("unexpected finding %+v", f)
 		}
 	}
 	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "link-types",
 		"policies", "topologies"}, unknown); diff != "" {
-		t.Errorf("unknown (-want +got):\n%s", diff)
+		t.Errorf("wrong unknown checks (-want +got):\n%s", diff)
 	}
 }
 
@@ -479,7 +479,7 @@ func TestUnreachableAPIServer(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(map[string]Level{"api-server": Fail}, got); diff != "" {
-		t.Errorf("levels (-want +got):\n%s", diff)
+		t.Errorf("wrong levels (-want +got):\n%s", diff)
 	}
 }
 
@@ -490,7 +490,7 @@ func TestMetadataAfterALostJournal(t *testing.T) {
 	n.write("run/cdi/"+nodeapi.MetadataName(goneClaim, "r"), "{}")
 	found := bad(n.examine())
 	if len(found) != 1 || found[0].Check != "journal" {
-		t.Errorf("findings %+v", found)
+		t.Errorf("got findings %+v, want one from check journal", found)
 	}
 }
 
@@ -513,7 +513,7 @@ func TestWithoutTheDriver(t *testing.T) {
 				case f.Check == "driver-answers" && strings.Contains(f.What+f.Why, test.says) && f.Level == Fail:
 				case f.Level == Unknown && f.Why == "the driver does not answer":
 				default:
-					t.Errorf("finding %+v", f)
+					t.Errorf("unexpected finding %+v", f)
 				}
 			}
 		})
@@ -527,13 +527,13 @@ func TestMissingComponents(t *testing.T) {
 	var unknown []string
 	for _, f := range bad(n.examine()) {
 		if f.Level != Unknown {
-			t.Errorf("finding %+v", f)
+			t.Errorf("unexpected finding %+v", f)
 		}
 		unknown = append(unknown, f.Check)
 	}
 	want := []string{"nri-enabled", "nri-socket", "nri-timeout", "nri-required", "cdi", "kubelet-directory"}
 	if diff := cmp.Diff(want, unknown); diff != "" {
-		t.Errorf("unknown (-want +got):\n%s", diff)
+		t.Errorf("wrong unknown checks (-want +got):\n%s", diff)
 	}
 }
 
@@ -552,7 +552,7 @@ func TestConcurrentPods(t *testing.T) {
 	n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}")
 	n.write("run/netns/dra-bbbb.cre66i9s", "")
 	if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
+		t.Errorf("wrong findings (-want +got):\n%s", diff)
 	}
 }
 
@@ -595,7 +595,7 @@ func TestContainerdConfigurations(t *testing.T) {
 				got.Problem = "cannot read"
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("configuration (-want +got):\n%s", diff)
+				t.Errorf("wrong configuration (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -645,7 +645,7 @@ func TestRDMA(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("wrong rdma findings (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -664,7 +664,7 @@ func TestTablesAreComplete(t *testing.T) {
 		if f.source == "" || f.do == "" || f.why == "" || len(checkVersion(f.component, f.first)) == 0 ||
 			slices.ContainsFunc(checkVersion(f.component, f.before),
 				func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
-			t.Errorf("fault %+v", f)
+			t.Errorf("fault is incomplete or has the wrong versions: %+v", f)
 		}
 	}
 }

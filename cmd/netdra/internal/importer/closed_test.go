@@ -67,14 +67,14 @@ spec: {resourceName: fast, numVfs: 4, nicSelector: {pfNames: [p0]}, %s}
 		result, made := importText(t, input, options())
 		policies := policiesIn(t, made)
 		if len(policies) != 1 {
-			t.Fatalf("%s: %d policies: %v", input, len(policies), result.Findings)
+			t.Fatalf("%s: got %d policies, want 1: %v", input, len(policies), result.Findings)
 		}
 		function := discovery.Device{Name: "p0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:03:02.0",
 			PFName: "p0", Vendor: "15b3", Product: "1018", NUMANode: discovery.None, VLANID: discovery.None}
 		decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{function}}, policies,
 			policy.Node{Name: "n"})
 		if got := len(decision.Devices[0].Personas) > 0; got != selects {
-			t.Errorf("%s: the policy selects the function: %t; it is %s", input, got, policies[0].Spec.Selector.CEL)
+			t.Errorf("%s: the policy selects the function: %t; selector: %s", input, got, policies[0].Spec.Selector.CEL)
 		}
 	}
 }
@@ -147,7 +147,7 @@ spec:
 				found += f.Reason + "\n"
 			}
 			if !strings.Contains(found, test.finding) {
-				t.Errorf("no finding %q: %s", test.finding, found)
+				t.Errorf("want finding %q, got: %s", test.finding, found)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ spec: {containers: [{name: main, image: none}]}
 	}
 	if classes[templates["web"]] != "data-sriov" || classes[templates["other"]] != "web-data-sriov" ||
 		templates["web"] == templates["other"] {
-		t.Errorf("pods have the templates %v, and these the classes %v", templates, classes)
+		t.Errorf("pods have templates %v with classes %v, want different classes", templates, classes)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestObjectsWithoutAPod(t *testing.T) {
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 			return f.Action && strings.Contains(f.Reason, "is missing")
 		}) {
-			t.Errorf("%s: no finding among %v", text, result.Findings)
+			t.Errorf("%s: no finding says that something is missing: %v", text, result.Findings)
 		}
 	}
 }
@@ -221,6 +221,6 @@ func TestScalableFunctionsAreSelected(t *testing.T) {
 	want := strings.ReplaceAll(`A.type == "sf" && A.vendor == "15b3" && A.pfAddress == "0000:03:00.0" && `+
 		`((A.pfName == "p0" && A.sfNumber >= 1 && A.sfNumber <= 8) || A.pfName == "p1")`, "A.", attribute(""))
 	if got := strings.Join(p.terms, " && "); len(findings) > 0 || got != want {
-		t.Errorf("findings %v, and the selector\n%s, want\n%s", findings, got, want)
+		t.Errorf("got findings %v and the selector\n%s, want\n%s", findings, got, want)
 	}
 }

@@ -51,7 +51,7 @@ func translated(t *testing.T, file string) *Result {
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/corpus/*.yaml")
 	if err != nil || len(files) < 40 {
-		t.Fatalf("found %d inputs, %v", len(files), err)
+		t.Fatalf("got %d inputs, want at least 40; error = %v", len(files), err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
@@ -83,7 +83,7 @@ func compare(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is different; -update writes it. Now:\n%s", file, got)
+		t.Errorf("%s differs; -update writes it; got:\n%s", file, got)
 	}
 }
 
@@ -130,10 +130,10 @@ func checkPolicy(t *testing.T, found *manifest.Document) {
 	}
 	problems, remarks := policy.Check(p)
 	if mismatches := manifest.TypeMismatches([]policyapi.DeviceExposurePolicy{*p}); len(problems)+len(mismatches) > 0 {
-		t.Errorf("policy %s: %v %v", p.Name, problems, mismatches)
+		t.Errorf("policy %s: problems %v, type mismatches %v", p.Name, problems, mismatches)
 	}
 	if len(remarks) > 0 {
-		t.Errorf("policy %s: %v", p.Name, remarks)
+		t.Errorf("policy %s: unexpected remarks %v", p.Name, remarks)
 	}
 }
 
@@ -150,7 +150,8 @@ func checkClaim(t *testing.T, template *resourceapi.ResourceClaimTemplate, class
 	for _, request := range template.Spec.Spec.Devices.Requests {
 		found, isKnown := classes[request.Exactly.DeviceClassName]
 		if !isKnown || spec.Topology != nil && spec.Topology != found.topology {
-			t.Fatalf("template %s asks for %s, which no topology has", template.Name, request.Exactly.DeviceClassName)
+			t.Fatalf("template %s requests %s, which is unknown or belongs to another topology", template.Name,
+				request.Exactly.DeviceClassName)
 		}
 		root := claimspec.Root{Step: found.step}
 		for _, config := range template.Spec.Spec.Devices.Config {
@@ -188,16 +189,16 @@ func checkUser(t *testing.T, found *manifest.Document, classes map[string]class,
 	case *appsv1.Deployment:
 		spec, namespace = &o.Spec.Template.Spec, o.Namespace
 	default:
-		t.Fatalf("a %s was made", found.Kind)
+		t.Fatalf("unexpected object of kind %s", found.Kind)
 	}
 	for _, claim := range spec.ResourceClaims {
 		if !templates[namespace+"/"+*claim.ResourceClaimTemplateName] {
-			t.Errorf("%s names template %s, which was not made", found.Name, *claim.ResourceClaimTemplateName)
+			t.Errorf("%s refers to template %s, which was not created", found.Name, *claim.ResourceClaimTemplateName)
 		}
 		if !slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
 			return slices.Contains(c.Resources.Claims, corev1.ResourceClaim{Name: claim.Name})
 		}) {
-			t.Errorf("no container of %s names the claim %s", found.Name, claim.Name)
+			t.Errorf("no container of %s refers to the claim %s", found.Name, claim.Name)
 		}
 	}
 }
@@ -218,7 +219,7 @@ func TestUnknownFieldsAreFound(t *testing.T) {
 		}
 	}
 	if planted < 60 {
-		t.Errorf("only %d fields were planted", planted)
+		t.Errorf("only %d fields were planted, which is too few", planted)
 	}
 }
 
@@ -244,7 +245,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	}
 	result, err := Import(changed, options())
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", file, err, changed[i].Data)
+		t.Fatalf("%s: Import failed: %v\n%s", file, err, changed[i].Data)
 	}
 	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 		return f.Field == path+".planted" && f.Action
@@ -383,11 +384,11 @@ spec:
 				t.Fatal(err)
 			}
 			if stays := !strings.Contains(string(data), "kind: Pod\n"); stays != test.stays {
-				t.Errorf("the pod stays as it is: %t, want %t:\n%s", stays, test.stays, data)
+				t.Errorf("the pod is unchanged: %t, want %t:\n%s", stays, test.stays, data)
 			}
 			if !strings.Contains(string(data), "extendedResourceName: example.com/first") ||
 				strings.Contains(string(data), "extendedResourceName: example.com/shared") {
-				t.Errorf("names of resources:\n%s", data)
+				t.Errorf("want the extended resource name example.com/first, without example.com/shared:\n%s", data)
 			}
 			checkObjects(t, data)
 		})
@@ -423,16 +424,16 @@ spec:
 			t.Fatal(err)
 		}
 		if kept := strings.Contains(string(data), "extendedResourceName: example.com/fast"); kept != keeps {
-			t.Errorf("addresses %q: the name is kept: %t, want %t:\n%s", addresses, kept, keeps, data)
+			t.Errorf("addresses %q: the name was kept: %t, want %t:\n%s", addresses, kept, keeps, data)
 		}
 		if changed := strings.Contains(string(data), "resourceClaimTemplateName: fast"); changed == keeps {
-			t.Errorf("addresses %q: the pod is given a claim: %t:\n%s", addresses, changed, data)
+			t.Errorf("addresses %q: the pod was given a claim: %t, want the opposite:\n%s", addresses, changed, data)
 		}
 		said := slices.ContainsFunc(result.Findings, func(f Finding) bool {
 			return strings.Contains(f.Reason, "the network configures no addresses")
 		})
 		if said == keeps {
-			t.Errorf("addresses %q: findings are %v", addresses, result.Findings)
+			t.Errorf("addresses %q: wrong findings about unconfigured addresses: %v", addresses, result.Findings)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestItemsOfLists(t *testing.T) {
 	want := []string{"NetworkTopology first stdin:6 stdin:13", "NetworkTopology second stdin:14 stdin:18",
 		"Pod third stdin:21 stdin:21"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("wrong objects (-want +got):\n%s", diff)
 	}
 	if text := string(objects[1].Data); strings.Contains(text, "kindOfTail") {
 		t.Errorf("the second item contains text after the list:\n%s", text)
@@ -75,7 +75,7 @@ func TestOtherLists(t *testing.T) {
 			said = err.Error()
 		}
 		if said != want && (err == nil || !strings.Contains(said, want)) {
-			t.Errorf("%s\n%s, want %s", text, said, want)
+			t.Errorf("%s\ngot %s, want %s", text, said, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func readAll(t *testing.T, text string) (objects []any) {
 	t.Helper()
 	documents, err := Read("-", strings.NewReader(text))
 	if err != nil || len(documents) != 4 {
-		t.Fatalf("%d documents, %v", len(documents), err)
+		t.Fatalf("got %d documents, want 4; error = %v", len(documents), err)
 	}
 	policy, err := DecodePolicy(&documents[0])
 	if err != nil {
@@ -63,7 +63,7 @@ func TestEveryServedVersionIsRead(t *testing.T) {
 	for _, served := range v1alpha1.ServedVersions() {
 		got := readAll(t, strings.ReplaceAll(oneOfEach, stored, served.String()))
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s is read as something else (-%s +%s):\n%s", served, stored, served, diff)
+			t.Errorf("%s is decoded differently (-%s +%s):\n%s", served, stored, served, diff)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 	for i, text := range []string{problem.Error(), strings.Join(topology, "\n"), schema.Error(),
 		strings.Join(addressRange, "\n")} {
 		if !strings.Contains(text, "netdra supports "+documents[i].Kind+want) {
-			t.Errorf("%s: got %q", documents[i].Kind, text)
+			t.Errorf("%s: got %q, want the supported versions", documents[i].Kind, text)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestInterfacesAsText(t *testing.T) {
 	})
 	if diff := cmp.Diff([]string{"net1 10.0.0.1/24", "/dev/vfio/7",
 		"net2 mlx5_0 GID 3 (RoCE v2) mlx5_1 some GIDs are unknown: no such file"}, have); diff != "" {
-		t.Errorf("texts (-want +have):\n%s", diff)
+		t.Errorf("wrong texts (-want +got):\n%s", diff)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 		"d2 free  ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("wrong devices (-want +got):\n%s", diff)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestStatesOfDevices(t *testing.T) {
 				got = append(got, device.State)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("states (-want +got):\n%s", diff)
+				t.Errorf("wrong states (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestLostInterfaces(t *testing.T) {
 			for i, device := range Devices(answers) {
 				said := strings.Contains(device.Why, "interface net1 is no longer in pod ns/p")
 				if said != (i == test.device) || said && device.State != test.want {
-					t.Errorf("%s is %s: %s", device.Name, device.State, device.Why)
+					t.Errorf("%s has the wrong state or reason: %s: %s", device.Name, device.State, device.Why)
 				}
 			}
 		})
@@ -136,7 +136,7 @@ func TestGroups(t *testing.T) {
 	another.Name = "eth0-another"
 	for _, other := range []*draslices.Entry{&entries[0], &entries[2]} {
 		if excludes(&another, other) || excludes(other, &another) {
-			t.Errorf("%s and %s exclude each other", another.Name, other.Name)
+			t.Errorf("%s and %s must not exclude each other", another.Name, other.Name)
 		}
 	}
 }
@@ -154,13 +154,13 @@ func TestHoldersAndCounters(t *testing.T) {
 	}
 	device := Devices(answers)[1]
 	if want := "ns/a (pod ns/p), ns/b, ns/c"; device.HeldBy() != want {
-		t.Errorf("held by %q, want %q", device.HeldBy(), want)
+		t.Errorf("HeldBy is %q, want %q", device.HeldBy(), want)
 	}
 	if want := "shares=3/4"; device.CountersText() != want {
 		t.Errorf("counters are %q, want %q", device.CountersText(), want)
 	}
 	if !device.Since().Equal(early.PreparedAt) {
-		t.Errorf("since %s", device.Since())
+		t.Errorf("wrong start of use: %s", device.Since())
 	}
 }
 
@@ -174,7 +174,7 @@ func TestManyPodsThatLostADevice(t *testing.T) {
 	}
 	const want = "interface net1 is no longer in pod ns/p and in 2 others"
 	if device := Devices(answers)[1]; !strings.HasPrefix(device.Why, want) || strings.Count(device.Why, "net1") != 1 {
-		t.Errorf("why is %q, want %q", device.Why, want)
+		t.Errorf("got reason %q, want %q", device.Why, want)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestStatesOfClaims(t *testing.T) {
 	stuck := sandbox("detaching", "")
 	stuck.DetachFailure = "no plugin"
 	if pod := podOf(&stuck, "a-uid"); pod.State != Detaching || pod.Error != "no plugin" {
-		t.Errorf("pod with a failed detachment: %+v", pod)
+		t.Errorf("wrong state or error of a pod with a failed detachment: %+v", pod)
 	}
 	lost := sandbox("ready", "")
 	lost.Interfaces[0].Missing = "net1"
@@ -224,13 +224,13 @@ func TestStatesOfClaims(t *testing.T) {
 			for _, pod := range got.Pods {
 				pods = append(pods, pod.State)
 				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is no longer in pod ns/p") {
-					t.Errorf("pod %+v", pod)
+					t.Errorf("wrong error of a lost pod: %+v", pod)
 				}
 				if pod.State == Failed && pod.Error != "no; the kernel may lack it" {
-					t.Errorf("pod %+v", pod)
+					t.Errorf("unexpected pod %+v", pod)
 				}
 				if pod.State == Attached && pod.Error != "" || len(pod.Interfaces) != 1 {
-					t.Errorf("pod %+v", pod)
+					t.Errorf("unexpected pod %+v", pod)
 				}
 			}
 			if diff := cmp.Diff(test.pods, pods); diff != "" || got.State != test.want {

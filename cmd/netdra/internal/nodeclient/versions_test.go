@@ -20,7 +20,7 @@ func TestUnknownVersionsAreExplained(t *testing.T) {
 			Driver: "unknown 4c27ac5d1234 (go1.26.0)"},
 	} {
 		if got := versions.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

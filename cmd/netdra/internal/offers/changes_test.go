@@ -30,7 +30,7 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, Compare(test.before, test.after)); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
+				t.Errorf("wrong changes (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ func TestStatesOfPolicies(t *testing.T) {
 		effectOtherNodes: {otherNodes: true},
 	} {
 		if got := tested.state(); got != want {
-			t.Errorf("%+v: state %q, want %q", tested, got, want)
+			t.Errorf("%+v: got state %q, want %q", tested, got, want)
 		}
 	}
 }

@@ -32,10 +32,10 @@ func TestColoursOnTerminals(t *testing.T) {
 		t.Setenv("TERM", c.term)
 		t.Setenv("NO_COLOR", c.noColor)
 		if have := New(c.file).Colours; have != c.want {
-			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
+			t.Errorf("%s: colors enabled: %v, want %v", c.name, have, c.want)
 		}
 	}
 	if p := New(&bytes.Buffer{}); p.Colours {
-		t.Error("a buffer is taken for a terminal")
+		t.Error("a buffer is treated as a terminal")
 	}
 }

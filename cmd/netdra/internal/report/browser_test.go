@@ -68,7 +68,7 @@ func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v:\n%s", err, errs.String())
+		t.Fatalf("the browser failed: %v:\n%s", err, errs.String())
 	}
 	return out.String(), errs.String()
 }
@@ -81,11 +81,11 @@ func TestBrowserShowsThePage(t *testing.T) {
 		b := startBrowser(t, page)
 		dom, log := b.run(t, "--dump-dom")
 		if strings.Contains(log, "CONSOLE") {
-			t.Errorf("%s: the browser complains:\n%s", name, log)
+			t.Errorf("%s: the browser logged a console message:\n%s", name, log)
 		}
 		b.mu.Lock()
 		if diff := cmp.Diff([]string{"GET http://node.test/"}, b.asked); diff != "" {
-			t.Errorf("%s: requests (-want +got):\n%s", name, diff)
+			t.Errorf("%s: wrong requests (-want +got):\n%s", name, diff)
 		}
 		b.mu.Unlock()
 		for _, want := range []string{"enp3s0f0v7", "shop/web-net"} {

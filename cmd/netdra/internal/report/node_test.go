@@ -22,7 +22,7 @@ func TestCountsAndProblems(t *testing.T) {
 	wantCounts := []count{{2, "problems", true}, {16, "devices", false}, {8, "free", false}, {5, "in use", false},
 		{2, "blocked", false}, {1, "unavailable", true}, {3, "hidden", false}, {5, "claims", false}}
 	if diff := cmp.Diff(wantCounts, page.Counts()); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
+		t.Errorf("wrong counts (-want +got):\n%s", diff)
 	}
 	var got []string
 	for _, p := range page.Problems {
@@ -30,7 +30,7 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 	want := []string{"fail 5f1c0ffee0000004/shop-gone/port/0", "warn sandbox 5f1c0ffee0000003"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
+		t.Errorf("wrong problems (-want +got):\n%s", diff)
 	}
 }
 
@@ -58,10 +58,10 @@ func TestOtherProblems(t *testing.T) {
 			"not on the node, or does not list it",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("wrong problems (-want +got):\n%s", diff)
 	}
 	if why := rowsOf(page)["br-data"].Problems; !slices.Contains(why, "device br-data: has a long name") {
-		t.Errorf("br-data: %v", why)
+		t.Errorf("br-data: got problems %v, want the long name", why)
 	}
 }
 
@@ -87,15 +87,15 @@ func TestRows(t *testing.T) {
 		"eno1": {hidden}, "br-int": {hidden}, "br-data": {nodeclient.InUse},
 	} {
 		if diff := cmp.Diff(want, rows[device].States()); diff != "" {
-			t.Errorf("states of %s (-want +got):\n%s", device, diff)
+			t.Errorf("wrong states of %s (-want +got):\n%s", device, diff)
 		}
 	}
 	if want, got := "policy exclude-management excludes it: the expression is true", rows["eno1"].HiddenBy(); got != want {
-		t.Errorf("eno1 is hidden: %s, want %s", got, want)
+		t.Errorf("eno1 is hidden by %s, want %s", got, want)
 	}
 	for _, want := range []string{"PCI 0000:03:00.0", "SPEED 100000", "DRIVER mlx5_core", "VFS 8/8"} {
 		if !slices.Contains(rows["enp3s0f0"].Facts, want) {
-			t.Errorf("the facts lack %q: %q", want, rows["enp3s0f0"].Facts)
+			t.Errorf("the facts lack %q, got %q", want, rows["enp3s0f0"].Facts)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestUnusableDevices(t *testing.T) {
 	for device, want := range map[string]string{"enp3s0f0v0": nodeclient.InUse, "enp3s0f0v1": nodeclient.Unusable,
 		"enp3s0f1v3": nodeclient.Quarantined} {
 		if got := rows[device].States(); got[0] != want {
-			t.Errorf("%s is %s, want %s", device, got, want)
+			t.Errorf("device %s is %s, want %s", device, got, want)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestClaims(t *testing.T) {
 		{"web-net", "attached", []string{"uplink ADD macvlan 13 ms ok: net1 10.2.0.5/24", "tune ADD tuning 4 ms ok"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("wrong claims (-want +got):\n%s", diff)
 	}
 }
 
@@ -157,14 +157,14 @@ func TestLostInterfaces(t *testing.T) {
 	page := written(t, node)
 	for _, want := range []string{"interface right is no longer in pod", "and it could not be undone yet: no plugin"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if got := rowsOf(node.page())["enp3s0f1v0"].States(); got[0] != nodeclient.Lost {
-		t.Errorf("the device is %s", got)
+		t.Errorf("the device is %s, want lost", got)
 	}
 	if first := node.page().Details.Claims[0]; first.Name != "store-bond" || !first.Bad {
-		t.Errorf("the first claim is %s, %s", first.Name, first.State)
+		t.Errorf("the first claim is %s in state %s, want store-bond, marked as bad", first.Name, first.State)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestMachine(t *testing.T) {
 		slices.Sort(shown)
 		slices.Sort(want)
 		if diff := cmp.Diff(want, shown); diff != "" {
-			t.Errorf("%s (-devices +shown):\n%s", name, diff)
+			t.Errorf("%s: devices and page differ (-devices +page):\n%s", name, diff)
 		}
 	}
 	var titles []string
@@ -200,7 +200,7 @@ func TestMachine(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"NUMA node 0, PCIe root pci0000:00", "NUMA node 1, PCIe root pci0000:00"},
 		titles); diff != "" {
-		t.Errorf("areas (-want +got):\n%s", diff)
+		t.Errorf("wrong areas (-want +got):\n%s", diff)
 	}
 }
 

@@ -56,7 +56,7 @@ func renamed(t *testing.T, node *fixture, name string) *fixture {
 		"vlan7", "operation not supported", "exclude-management", "mlx5_core", "bandwidth",
 		"tuning", "tune"} {
 		if !strings.Contains(text, old) {
-			t.Fatalf("the node has no %q", old)
+			t.Fatalf("the node lacks %q", old)
 		}
 		text = strings.ReplaceAll(text, old, string(quoted[1:len(quoted)-1]))
 	}
@@ -90,7 +90,7 @@ func TestTextIsNoMarkup(t *testing.T) {
 			t.Errorf("%q (-harmless +hostile):\n%s", hostile, diff)
 		}
 		if strings.ContainsAny(hostile, "<>\"'") && strings.Contains(page, hostile) {
-			t.Errorf("%q is in the page as it is", hostile)
+			t.Errorf("the page contains %q unescaped", hostile)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestLongOutputs(t *testing.T) {
 		node.Calls["shop/web-net"] = append(node.Calls["shop/web-net"], call)
 	}
 	if page := written(t, node); len(page) > 100<<10 || !strings.Contains(page, "78 earlier calls omitted") {
-		t.Errorf("the page has %d bytes", len(page))
+		t.Errorf("the page has %d bytes, want a smaller one that omits earlier calls", len(page))
 	}
 }
 
@@ -165,7 +165,7 @@ func thousand(t *testing.T) *fixture {
 func TestThousandDevicesAreASmallPage(t *testing.T) {
 	node := thousand(t)
 	if n := len(node.Snapshot.Facts.Devices); n != 1024 {
-		t.Fatalf("%d devices", n)
+		t.Fatalf("got %d devices, want 1024", n)
 	}
 	idle := thousand(t)
 	idle.answer(nil, nil)
@@ -174,9 +174,9 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 		most int
 	}{"idle": {idle, 800 << 10}, "110 pods": {node, 1000 << 10}} {
 		page := written(t, test.node)
-		t.Logf("%s: %d KB", name, len(page)>>10)
+		t.Logf("%s: page size %d KB", name, len(page)>>10)
 		if len(page) > test.most {
-			t.Errorf("%s: the page has %d KB, and may have %d", name, len(page)>>10, test.most>>10)
+			t.Errorf("%s: the page has %d KB, want at most %d", name, len(page)>>10, test.most>>10)
 		}
 		for i := range node.Snapshot.Facts.Devices {
 			if device := string(node.Snapshot.Facts.Devices[i].Name); !strings.Contains(page, ">"+device+" ") {
@@ -191,7 +191,7 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 func TestContrast(t *testing.T) {
 	light, dark, found := strings.Cut(pageCSS, "@media (prefers-color-scheme: dark)")
 	if !found {
-		t.Fatal("there are no colours for dark mode")
+		t.Fatal("the page has no colors for dark mode")
 	}
 	pairs := map[string]float64{}
 	for _, ground := range []string{"page", "card"} {
@@ -208,7 +208,7 @@ func TestContrast(t *testing.T) {
 		for pair, least := range pairs {
 			text, ground, _ := strings.Cut(pair, " on ")
 			if got := contrast(t, colours[text], colours[ground]); got < least {
-				t.Errorf("%s: %s has the contrast %.2f, and must have %.1f", scheme, pair, got, least)
+				t.Errorf("%s: the contrast of %s is %.2f, want at least %.1f", scheme, pair, got, least)
 			}
 		}
 	}
@@ -226,7 +226,7 @@ func luminance(t *testing.T, colour string) float64 {
 	sum := 0.0
 	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
 		if len(colour) != 6 {
-			t.Fatalf("no colour: %q", colour)
+			t.Fatalf("not a color: %q", colour)
 		}
 		n, err := strconv.ParseUint(colour[2*i:2*i+2], 16, 8)
 		if err != nil {

@@ -27,7 +27,7 @@ func TestSimilarClasses(t *testing.T) {
 			Requests: []resourceapi.DeviceRequest{request, request}}}}
 		got := New(Cluster{Classes: known, Live: test.live}).missing([]*resourceapi.ResourceClaim{claim})
 		if len(got) > 1 || strings.Join(got, "") != test.want {
-			t.Errorf("%s, live %t: %q, want %q", test.class, test.live, got, test.want)
+			t.Errorf("class %s, live %t: got %q, want %q", test.class, test.live, got, test.want)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestClaimOfExtendedResources(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
+				t.Errorf("wrong requests (-want +got):\n%s", diff)
 			}
 		})
 	}

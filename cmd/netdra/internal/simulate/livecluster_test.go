@@ -181,11 +181,11 @@ func TestPodsOfACluster(t *testing.T) {
 			output := simulated(t, "", served, Options{Pods: []string{"apps/p"}})
 			for _, want := range test.want {
 				if !strings.Contains(output, want) {
-					t.Errorf("lacks %q:\n%s", want, output)
+					t.Errorf("output lacks %q:\n%s", want, output)
 				}
 			}
 			if test.not != "" && strings.Contains(output, test.not) {
-				t.Errorf("has %q:\n%s", test.not, output)
+				t.Errorf("output contains %q:\n%s", test.not, output)
 			}
 		})
 	}
@@ -289,7 +289,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 			output := simulated(t, file, served, Options{Files: []string{"-"}, Cluster: true})
 			for _, want := range test.want {
 				if !strings.Contains(output, want) {
-					t.Errorf("lacks %q:\n%s", want, output)
+					t.Errorf("output lacks %q:\n%s", want, output)
 				}
 			}
 		})
@@ -309,16 +309,16 @@ func TestNamespaceOfACluster(t *testing.T) {
 	} {
 		options.Files, options.Cluster = []string{"-"}, true
 		if output := simulated(t, file, answers(), options); !strings.Contains(output, "✓ "+want+" fits on n1") {
-			t.Errorf("lacks %q:\n%s", want, output)
+			t.Errorf("output lacks %q:\n%s", want, output)
 		}
 		options.Files, options.Pods = nil, []string{"q"}
 		if output := simulated(t, "", answers(), options); !strings.Contains(output, "cannot get "+want) {
-			t.Errorf("lacks %q:\n%s", want, output)
+			t.Errorf("output lacks %q:\n%s", want, output)
 		}
 	}
 	output := simulated(t, file, answers(), Options{Context: "none", Files: []string{"-"}, Cluster: true})
 	if !strings.Contains(output, `context "none" does not exist`) {
-		t.Errorf("a context that does not exist:\n%s", output)
+		t.Errorf("want an error about the nonexistent context, got:\n%s", output)
 	}
 }
 
@@ -348,7 +348,7 @@ func serve(t *testing.T, served map[string]string) string {
 		}
 		data, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {
-			t.Errorf("%s: %v", r.URL.Path, err)
+			t.Errorf("cannot convert the response for %s: %v", r.URL.Path, err)
 		}
 		w.WriteHeader(code)
 		_, _ = w.Write(data)

@@ -184,29 +184,30 @@ func TestObstaclesAreRight(t *testing.T) {
 					all = append(all, c.Name)
 				}
 				if fits(all...) {
-					t.Fatalf("seed %d, claim %d: no holder is reported, and it fits on the empty node: %+v",
-						seed, i, refusal)
+					t.Fatalf("seed %d, claim %d: no holders reported, yet the claim fits on the empty node: %+v", seed,
+						i, refusal)
 				}
 				continue
 			}
 			named++
 			if len(refusal.Holders) != len(refusal.Taken) || len(refusal.Release) > 0 {
-				t.Errorf("seed %d, claim %d: %+v", seed, i, refusal)
+				t.Errorf("seed %d, claim %d: inconsistent refusal %+v", seed, i, refusal)
 			}
 			if !fits(refusal.Taken...) {
-				t.Fatalf("seed %d, claim %d: it does not fit without %v", seed, i, refusal.Taken)
+				t.Fatalf("seed %d, claim %d: the claim does not fit even without %v", seed, i, refusal.Taken)
 			}
 			for _, kept := range refusal.Taken {
 				rest := slices.DeleteFunc(slices.Clone(refusal.Taken), func(name string) bool { return name == kept })
 				if fits(rest...) {
-					t.Fatalf("seed %d, claim %d: %s is not in the way, of %v", seed, i, kept, refusal.Taken)
+					t.Fatalf("seed %d, claim %d: %s is reported as in the way but is not, among %v", seed, i, kept,
+						refusal.Taken)
 				}
 			}
 		}
 	}
-	t.Logf("%d claims fitted, %d were refused, %d of them because of others", fitted, refused, named)
+	t.Logf("%d claims fit, %d were refused, %d of them because of other claims", fitted, refused, named)
 	if share := 100 * refused / (fitted + refused); share < 30 || share > 70 || named < 50 {
-		t.Error("the test sees too few of one kind")
+		t.Error("the random claims are too one-sided")
 	}
 }
 
@@ -229,13 +230,13 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	} {
 		verdict, err := New(cluster).Try(t.Context(), asking(t, "c", requests))
 		if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, want) {
-			t.Errorf("%s: %v, %+v, want %q", requests, err, verdict, want)
+			t.Errorf("%s: error = %v, verdict %+v, want %q", requests, err, verdict, want)
 		}
 	}
 	if _, err := New(cluster).Try(t.Context(),
 		asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: nothing}}]`)); err == nil ||
 		!strings.Contains(err.Error(), "DeviceClass nothing does not exist") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error = %v, want one that says that the DeviceClass does not exist", err)
 	}
 }
 
@@ -252,13 +253,13 @@ func TestTaintedDevices(t *testing.T) {
 		asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: host-device}}]`))
 	if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, "are tainted: ") ||
 		!strings.Contains(verdict.Refusals[0].Reason, "(dra.networking/no-carrier)") {
-		t.Errorf("%v, %+v", err, verdict)
+		t.Errorf("error = %v, verdict %+v, want a refusal because of the taint", err, verdict)
 	}
 	verdict, err = New(cluster).Try(t.Context(),
 		asking(t, "c",
 			`requests: [{name: r, exactly: {deviceClassName: host-device, tolerations: [{operator: Exists}]}}]`))
 	if err != nil || len(verdict.Nodes) != 1 {
-		t.Errorf("%v, %+v", err, verdict)
+		t.Errorf("error = %v, verdict %+v, want one node", err, verdict)
 	}
 }
 
@@ -283,7 +284,7 @@ spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: lan}}]
 			t.Fatal(err)
 		}
 		if len(m.trials) != 1 || m.trials[0].title != want {
-			t.Errorf("trials: %+v, want %s", m.trials, want)
+			t.Errorf("got trials %+v, want one titled %s", m.trials, want)
 		}
 	}
 }
