@@ -54,12 +54,12 @@ func TestSimulateRefusesBadClaims(t *testing.T) {
 		t.Run(bad.Name, func(t *testing.T) {
 			tried := simulateDocuments(t, objects, bad.Templates(), bad.Pod())
 			if len(tried) != 1 || tried[0].Fits || len(tried[0].Nodes) != 1 {
-				t.Fatalf("tried %+v", tried)
+				t.Fatalf("got trials %+v, want one that does not fit on one node", tried)
 			}
 			got := strings.Join(tried[0].Refused, "\n")
 			for _, want := range bad.Wants {
 				if !strings.Contains(got, want) {
-					t.Errorf("refused with %q, want %q", got, want)
+					t.Errorf("got refusals %q, want %q", got, want)
 				}
 			}
 		})
@@ -93,7 +93,7 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	} {
 		got := strings.Join(tried[i].Refused, "\n")
 		if tried[i].Fits != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: fits %v, refused with %q, want %q", tried[i].What, tried[i].Fits, got, want)
+			t.Errorf("%s: fits: %v, got refusals %q, want %q", tried[i].What, tried[i].Fits, got, want)
 		}
 	}
 }
@@ -124,7 +124,7 @@ spec:
 	const remark = "cannot check the rest of claim default/c: NetworkTopology pair is unknown; add it with -f"
 	if len(tried) != 2 || !slices.Equal(tried[0].Refused, []string{want}) ||
 		!slices.Equal(tried[0].Remarks, []string{remark}) {
-		t.Errorf("tried %+v, want %q and %q", tried, want, remark)
+		t.Errorf("got trials %+v, want %q and %q", tried, want, remark)
 	}
 }
 
@@ -143,7 +143,7 @@ metadata: {name: c}
 spec: {devices: {requests: [{name: r, exactly: {deviceClassName: t-a}}]}}`)
 		want := "it wants CNI plugin " + name + ", and the devices have macvlan, sriov"
 		if len(tried) != 1 || len(tried[0].Refusals) != 1 || !strings.Contains(tried[0].Refusals[0].Reason, want) {
-			t.Errorf("tried %+v, want %q", tried, want)
+			t.Errorf("got trials %+v, want %q", tried, want)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 			"with " +
 			"-f"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
-			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
+			t.Errorf("%s: got missing %q, fits: %v, want missing %q", tried[i].What, have, tried[i].Fits, want)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 		"it names the ResourceClaimTemplate nics" + nowhere,
 		"its entry net in resourceClaims names no claim; give it a resourceClaimName or a resourceClaimTemplateName"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
-			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
+			t.Errorf("%s: got missing %q, fits: %v, want missing %q", tried[i].What, have, tried[i].Fits, want)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func TestDoctor(t *testing.T) {
 	}
 	for _, arguments := range [][]string{{"--root", "/nowhere"}, {"-o", "xml"}, {"more"}} {
 		if code, _, _ := runNetdra(t, "", append([]string{"doctor"}, arguments...)...); code != exit.Refused {
-			t.Errorf("%v: exit status %d", arguments, code)
+			t.Errorf("%v: exit status %d, want exit.Refused", arguments, code)
 		}
 	}
 }
@@ -144,13 +144,13 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	got := doctor.ReadCluster(kubeconfig)
 	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
+		t.Errorf("wrong answers (-want +got):\n%s", diff)
 	}
 	if got := doctor.ReadCluster("/nowhere" + string(filepath.ListSeparator) + kubeconfig); got.Problem != "" {
-		t.Errorf("of several files: %s", got.Problem)
+		t.Errorf("a list of kubeconfig files is reported as a problem: %s", got.Problem)
 	}
 	if got := doctor.ReadCluster("/nowhere"); got.Problem == "" {
-		t.Error("a missing kubeconfig is not a problem")
+		t.Error("a missing kubeconfig is not reported as a problem")
 	}
 }
 
@@ -163,12 +163,12 @@ func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
 	for _, arguments := range []string{"doctor --node n1", "doctor --all-nodes"} {
 		w := newWorkstation(t)
 		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (1)") {
-			t.Errorf("netdra %s without an API server: %s", arguments, stdout)
+			t.Errorf("netdra %s without an API server does not suggest a kubeconfig: %s", arguments, stdout)
 		}
 		w.config = &restclient.Config{Host: server.URL}
 		_, stdout, stderr := w.run(arguments)
 		if want := "the API server does not serve networking.dra.io/v1alpha1"; !strings.Contains(stdout, want) {
-			t.Errorf("netdra %s has no %q: %s%s", arguments, want, stdout, stderr)
+			t.Errorf("netdra %s: output lacks %q: %s%s", arguments, want, stdout, stderr)
 		}
 		if strings.Contains(stdout, "--kubeconfig is not set") {
 			t.Errorf("netdra %s requests a kubeconfig although it has one: %s", arguments, stdout)

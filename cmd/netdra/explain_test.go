@@ -94,7 +94,7 @@ spec:
 		_, stdout, stderr := runNetdra(t, misspelt, append(arguments, "-f", "-", "--from", dir)...)
 		all := stdout + stderr
 		if strings.Count(all, want) != 1 || strings.Contains(all, "no such key") {
-			t.Errorf("%v says\n%s", arguments, all)
+			t.Errorf("%v does not explain the misspelled attribute exactly once:\n%s", arguments, all)
 		}
 	}
 }
@@ -128,7 +128,8 @@ func TestExplainUsesTheAttributeFilesOfTheDriver(t *testing.T) {
 			run(t.Context(), f.machine(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &errs},
 				append([]string{"explain", device, "-o", "json"}, more...)...)
 			if strings.Contains(out.String(), `"example.com/rail"`) != want {
-				t.Errorf("%s %v: want the attribute: %t\n%s%s", device, more, want, out.String(), errs.String())
+				t.Errorf("device %s, arguments %v: want the attribute in the output: %t\n%s%s", device, more, want,
+					out.String(), errs.String())
 			}
 		}
 	}
@@ -187,11 +188,11 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	code, _, stderr := runNetdra(t, "", "explain", "eth7", "-f", file, "--from", recording)
 	if code != exit.Refused || !strings.Contains(stderr,
 		"cannot find device eth7; devices of this machine: br0, eth0, eth0v0") {
-		t.Errorf("exit status %d: %s", code, stderr)
+		t.Errorf("exit status %d, want a list of the machine's devices: %s", code, stderr)
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", recording); code != exit.Refused ||
 		!strings.Contains(stderr, "pass a file with -f") {
-		t.Errorf("exit status %d: %s", code, stderr)
+		t.Errorf("exit status %d, want a hint to pass -f: %s", code, stderr)
 	}
 }
 
@@ -235,7 +236,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		}
 	}
 	if want := netip.MustParseAddr("10.88.0.1"); !slices.Equal(addresses, []netip.Addr{want}) {
-		t.Errorf("facts are read with the addresses %v", addresses)
+		t.Errorf("the driver was asked for facts with addresses %v, want 10.88.0.1", addresses)
 	}
 	answers["/sandboxes"] = `[{"pod": {"namespace": "ns", "name": "p"}, "claims": ["u"], "state": "ready",
 		"interfaces": [{"claimUID": "u", "pool": "worker-1/eth1", "device": "eth1", "missing": "net1"}]}]`
@@ -262,7 +263,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	if code := run(t.Context(), deps, printer.Streams{Out: &withdrawn, Err: &withdrawn}, "explain", "eth1", "--socket",
 		socket); code != exit.Failed || !strings.Contains(withdrawn.String(), "✗ nic eth1 is withdrawn: no policy offers") ||
 		!strings.Contains(withdrawn.String(), "ns/c\n") {
-		t.Errorf("of a withdrawn device: exit status %d:\n%s", code, withdrawn.String())
+		t.Errorf("explain of a withdrawn device: exit status %d:\n%s", code, withdrawn.String())
 	}
 	answers["/policies"], answers["/published"], answers["/sandboxes"] = policies, published, sandboxes
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
@@ -272,7 +273,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		"but no class can select it: "+
 		"no CNI plugin of its policy is installed on the node: host-device") ||
 		!strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
-		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
+		t.Errorf("explain without the CNI plugin: exit status %d:\n%s", code, out.String())
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exit.Refused ||
 		!strings.Contains(stderr, "does not answer") {

@@ -119,7 +119,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("the links do not come up: %+v", facts.Devices)
+			t.Fatalf("links did not come up in time: %+v", facts.Devices)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 func compareWithoutAddresses(t *testing.T, here, shown discovery.Facts) {
 	t.Helper()
 	if len(here.Devices) != len(shown.Devices) {
-		t.Fatalf("%d devices, want %d", len(shown.Devices), len(here.Devices))
+		t.Fatalf("got %d devices, want %d", len(shown.Devices), len(here.Devices))
 	}
 	encoded, err := json.Marshal(here)
 	if err != nil {
@@ -159,7 +159,7 @@ func checkNoAddresses(t *testing.T, dir string, here discovery.Facts) {
 		for _, d := range here.Devices {
 			if bytes.Contains(content, []byte(d.MAC)) ||
 				bytes.Contains(content, []byte(strings.ReplaceAll(d.MAC, ":", ""))) {
-				t.Errorf("%s has the address of %s", name, d.Name)
+				t.Errorf("%s contains the MAC address of %s", name, d.Name)
 			}
 		}
 	}
@@ -241,12 +241,12 @@ func TestFactsAndExplanationsOfRDMA(t *testing.T) {
 			}
 		}
 		if !strings.HasSuffix(line, "  "+want[0]) {
-			t.Errorf("facts: %s does not end with %q", line, want[0])
+			t.Errorf("facts: line %s does not end with %q", line, want[0])
 		}
 		_, explained, _ := runNetdra(t, "", "explain", device, "-f",
 			filepath.Join("..", "..", "slices", "testdata", "example1.yaml"), "--from", dir)
 		if want[1] == "" && strings.Contains(explained, "RDMA") || !strings.Contains(explained, want[1]) {
-			t.Errorf("explain: there is no %q in\n%s", want[1], explained)
+			t.Errorf("explain: want %q in\n%s", want[1], explained)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func (f *fake) expect(code, wantCode int, got, want string) {
 		f.t.Errorf("exit status %d, want %d", code, wantCode)
 	}
 	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), got); diff != "" {
-		f.t.Errorf("output (-want +got):\n%s", diff)
+		f.t.Errorf("wrong output (-want +got):\n%s", diff)
 	}
 }
 
@@ -169,7 +169,7 @@ func (f *fake) expect(code, wantCode int, got, want string) {
 func (f *fake) expectNode(want string) {
 	f.t.Helper()
 	if got := f.node.String(); got != want {
-		f.t.Errorf("the machine is %s\nwant           %s", got, want)
+		f.t.Errorf("got machine  %s\nwant machine %s", got, want)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestGroupsOfCommands(t *testing.T) {
 	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain",
 		"This node and its driver:\n  bundle"} {
 		if !strings.Contains(help, text) {
-			t.Errorf("%q is not in\n%s", text, help)
+			t.Errorf("help lacks %q:\n%s", text, help)
 		}
 	}
 }
@@ -23,7 +23,7 @@ func TestGroupsOfCommands(t *testing.T) {
 func TestShortsAreShort(t *testing.T) {
 	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
 		if words := strings.Fields(cmd.Short); len(words) > 8 {
-			t.Errorf("%s: %d words: %s", cmd.Name(), len(words), cmd.Short)
+			t.Errorf("%s: Short has %d words, want at most 8: %s", cmd.Name(), len(words), cmd.Short)
 		}
 	}
 }

@@ -23,12 +23,12 @@ func TestKubectlPlugin(t *testing.T) {
 		}
 		for _, line := range []string{"\n  " + want + " devices [DEVICE]... [flags]\n", "\n  sudo netdra devices -o wide\n"} {
 			if !strings.Contains(out.String(), line) {
-				t.Errorf("%s: %q is not in\n%s", called, line, out.String())
+				t.Errorf("%s: help lacks %q:\n%s", called, line, out.String())
 			}
 		}
 		if run(t.Context(), osdeps.Deps{}, streams, "nothing"); !strings.HasPrefix(errs.String(), want+
 			": unknown command") {
-			t.Errorf("%s: %s", called, errs.String())
+			t.Errorf("%s: want an unknown command error, got %s", called, errs.String())
 		}
 	}
 }
@@ -90,10 +90,10 @@ func TestOutputIsDescribedAlike(t *testing.T) {
 			described++
 			_, forms, ok := strings.Cut(flag.Usage, "form of the result: ")
 			if !ok || !known.MatchString(forms) {
-				t.Errorf("%s: --output is described as %q", cmd.CommandPath(), flag.Usage)
+				t.Errorf("%s: description of --output is %q, want a list of known forms", cmd.CommandPath(), flag.Usage)
 			}
 			if err := cmd.Flags().Set("output", "xml"); err == nil || !strings.Contains(err.Error(), "; use "+forms) {
-				t.Errorf("%s: --output xml: %v", cmd.CommandPath(), err)
+				t.Errorf("%s: --output xml: error = %v, want one that lists the forms", cmd.CommandPath(), err)
 			}
 		}
 		for _, sub := range cmd.Commands() {
@@ -102,6 +102,6 @@ func TestOutputIsDescribedAlike(t *testing.T) {
 	}
 	check(rootCommand(osdeps.Deps{}, printer.Streams{}))
 	if described < 15 {
-		t.Errorf("only %d commands have the flag", described)
+		t.Errorf("only %d commands have the --output flag, want at least 15", described)
 	}
 }

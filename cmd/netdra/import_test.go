@@ -62,7 +62,7 @@ func TestSimulateImported(t *testing.T) {
 		_, imported, _ := runNetdra(t, network(link), "import", "-f", "-")
 		code, stdout, stderr := runNetdra(t, imported, "simulate", "-f", "-", "--machines", dir)
 		if fits := strings.Contains(stdout, "fits on worker-1"); code != want || fits != (want == exit.OK) {
-			t.Errorf("%s: exit status %d\n%s\n%s", link, code, stdout, stderr)
+			t.Errorf("link %s: exit status %d, or the wrong answer\n%s\n%s", link, code, stdout, stderr)
 		}
 	}
 }

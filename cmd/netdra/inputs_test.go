@@ -62,11 +62,11 @@ spec:
 				code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, arguments...)
 				if code != exit.OK || fmt.Sprint(addresses) != test.addresses ||
 					!strings.Contains(out.String(), test.pool) {
-					t.Errorf("%v: exit status %d, addresses %v\n%s%s", arguments, code, addresses, out.String(),
+					t.Errorf("%v: exit status %d, got addresses %v\n%s%s", arguments, code, addresses, out.String(),
 						errs.String())
 				}
 				if !strings.Contains(errs.String(), test.stderr) || test.stderr == "" && errs.Len() > 0 {
-					t.Errorf("%v: stderr is %q, want %q", arguments, errs.String(), test.stderr)
+					t.Errorf("%v: got stderr %q, want %q", arguments, errs.String(), test.stderr)
 				}
 			}
 		})

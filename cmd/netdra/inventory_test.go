@@ -91,8 +91,8 @@ func TestDevicesWithoutPlugins(t *testing.T) {
 			Why: "no CNI plugin of its policy can work on the node: vlan: the kernel has no 8021q"},
 	} {
 		if got[i].State != want.State || got[i].Why != want.Why || !slices.Equal(got[i].Plugins, want.Plugins) {
-			t.Errorf("%s is %q (%s) for %v, want %q (%s) for %v", got[i].Name, got[i].State, got[i].Why, got[i].Plugins,
-				want.State, want.Why, want.Plugins)
+			t.Errorf("%s is %q (%s) for plugins %v, want %q (%s) for plugins %v", got[i].Name, got[i].State, got[i].Why,
+				got[i].Plugins, want.State, want.Why, want.Plugins)
 		}
 	}
 }

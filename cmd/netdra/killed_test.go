@@ -64,7 +64,7 @@ func (r *real) startSlow() (cmd *exec.Cmd, out *bufio.Scanner, proceed string) {
 	cmd, out = r.start("run", topology, "--schemas", schemas, "-d", "first=uplink0", "-d", "second=uplink0", "--shared",
 		"first", "--shared", "second", "--cni-path", r.path())
 	if begun, err := os.ReadFile(started); err != nil || string(begun) != "begun\n" {
-		r.t.Fatalf("%q, %v", begun, err)
+		r.t.Fatalf("the slow plugin did not begin: got %q, error = %v", begun, err)
 	}
 	return cmd, out, proceed
 }
@@ -90,7 +90,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 	_ = killed.Wait() // it was killed
 	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exit.Refused ||
 		!strings.Contains(errs, "was ended in the middle of attaching") {
-		t.Errorf("a further run: exit status %d\n%s", code, errs)
+		t.Errorf("another run: exit status %d, want a refusal\n%s", code, errs)
 	}
 	undo, out := r.start("undo")
 	for out.Scan() && !strings.Contains(out.Text(), "still running") { //nolint:revive // skips the output up to there
@@ -101,7 +101,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 	text := rest(out)
 	if err := undo.Wait(); err != nil || !strings.Contains(text, "✓ DEL second (slow)") ||
 		!strings.Contains(text, "✓ DEL first (macvlan)") {
-		t.Errorf("undo: %v\n%s", err, text)
+		t.Errorf("undo after the kill: error = %v\n%s", err, text)
 	}
 	t.Log(text)
 	r.expectAsBefore()
@@ -121,11 +121,11 @@ func TestRunThatIsAskedToEndUndoes(t *testing.T) {
 	text := rest(out)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failed ||
 		!strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
-		t.Errorf("%v\n%s", err, text)
+		t.Errorf("the command did not report the interruption: %v\n%s", err, text)
 	}
 	t.Log(text)
 	r.expectAsBefore()
 	if code, text := r.undo(); code != exit.OK || text != "✓ Nothing is left of earlier runs.\n" {
-		t.Errorf("undo: exit status %d\n%s", code, text)
+		t.Errorf("undo: exit status %d, want 0\n%s", code, text)
 	}
 }

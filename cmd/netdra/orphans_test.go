@@ -76,11 +76,11 @@ func TestOrphans(t *testing.T) {
 			socket, posts := garbageDriver(t, test.left...)
 			code, stdout, stderr := runNetdra(t, "", append([]string{"release", "--orphans", "--socket", socket}, test.arguments...)...)
 			if code != test.code || *posts != test.posts {
-				t.Errorf("exit status %d, want %d; removed %d times", code, test.code, *posts)
+				t.Errorf("exit status %d, want %d; %d removal requests", code, test.code, *posts)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(stdout+stderr, want) {
-					t.Errorf("%q is not in\n%s%s", want, stdout, stderr)
+					t.Errorf("output lacks %q:\n%s%s", want, stdout, stderr)
 				}
 			}
 		})

@@ -51,7 +51,7 @@ func TestMilliseconds(t *testing.T) {
 		12340 * time.Millisecond: "12.3 s",
 	} {
 		if got := printer.Milliseconds(duration); got != want {
-			t.Errorf("%v is %q, want %q", duration, got, want)
+			t.Errorf("%v is printed as %q, want %q", duration, got, want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}, config: {net: "
 	code, out, errs = f.run(t.Context(), arguments...)
 	if code == exit.OK || !strings.Contains(errs, "the pod's annotation example.org/networks must select network "+
 		"default/blue for it") {
-		t.Errorf("without the annotation: exit status %d\n%s%s", code, out, errs)
+		t.Errorf("without the pod's annotation: exit status %d, want a refusal\n%s%s", code, out, errs)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestPlanOfTheDefaultRoute(t *testing.T) {
 			t.Errorf("%v: exit status %d\n%s%s", arguments, code, out, errs)
 		}
 		if forced := slices.Contains(arguments, "--force"); forced && strings.Contains(out, remark) {
-			t.Errorf("%v: has the remark\n%s", arguments, out)
+			t.Errorf("%v: the remark is printed despite --force\n%s", arguments, out)
 		}
 	}
 	f.expectNode(clean)
@@ -236,7 +236,7 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 			delete(passed, key)
 		}
 		if diff := cmp.Diff(passed, shown); diff != "" {
-			t.Errorf("passed and shown differ:\n%s", diff)
+			t.Errorf("configuration passed and configuration shown differ:\n%s", diff)
 		}
 	})
 }

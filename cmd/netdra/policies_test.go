@@ -108,14 +108,14 @@ spec:
 `)
 	_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
 	if n := strings.Count(stdout, "capacity"); n != 1 || !strings.Contains(stdout, `counter "shares" of 1000000`) {
-		t.Errorf("that a policy has no capacity is said %d times", n)
+		t.Errorf("missing capacity is reported %d times, want once", n)
 	}
 	if n := strings.Count(stdout, "plugin sriov is not exclusive"); n != 1 {
-		t.Errorf("the remark is said %d times", n)
+		t.Errorf("the remark about plugin sriov is printed %d times, want once", n)
 	}
 	if strings.Contains(stdout, "matches no device") ||
 		!strings.Contains(stdout, "is not evaluated for devices until it is fixed") {
-		t.Errorf("wrong words for the invalid policy")
+		t.Errorf("the invalid policy is described incorrectly")
 	}
 	if t.Failed() {
 		t.Log(stdout, stderr)
@@ -145,7 +145,7 @@ func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 			"metadata: {name: p}\nspec: {"+strings.ReplaceAll(spec, "@", `device.attributes["dra.networking"].`)+"}\n")
 		_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
 		if !strings.Contains(stdout, want) {
-			t.Errorf("%s: lacks %q:\n%s%s", spec, want, stdout, stderr)
+			t.Errorf("%s: output lacks %q:\n%s%s", spec, want, stdout, stderr)
 		}
 	}
 }
@@ -165,7 +165,7 @@ spec:
 		{"slices", "-f", file, "-o", "text"}} {
 		_, stdout, stderr := runNetdra(t, "", append(arguments, "--from", recording)...)
 		if !strings.Contains(stdout+stderr, "carries a default route or an address of the node") {
-			t.Errorf("%v:\n%s%s", arguments, stdout, stderr)
+			t.Errorf("%v: no warning about the device in use:\n%s%s", arguments, stdout, stderr)
 		}
 	}
 }
@@ -261,13 +261,13 @@ spec:
 	}
 	if len(got.Policies) != 1 || len(got.Policies[0].Problems) != 1 ||
 		!strings.Contains(got.Policies[0].Problems[0], "missing is not installed") {
-		t.Errorf("policies are %+v", got.Policies)
+		t.Errorf("got policies %+v, want one with one problem", got.Policies)
 	}
 	if len(got.Changes) != 1 || got.Changes[0].Kind != offers.Removed {
-		t.Fatalf("changes are %+v", got.Changes)
+		t.Fatalf("got changes %+v, want one removal", got.Changes)
 	}
 	if diff := cmp.Diff([]string{"ns/c"}, got.Changes[0].HeldBy); diff != "" || got.Changes[0].Name != "eth1" {
-		t.Errorf("the holder of %s (-want +got):\n%s", got.Changes[0].Name, diff)
+		t.Errorf("wrong holder of %s (-want +got):\n%s", got.Changes[0].Name, diff)
 	}
 }
 
@@ -416,8 +416,8 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 			wantAsked = []string{"ipvlan"}
 		}
 		if !strings.Contains(out.String(), want) || !slices.Equal(asked, wantAsked) {
-			t.Errorf("%s: asked for %v, want %v, and %q:\n%s%s", line, asked, wantAsked, want, out.String(),
-				errs.String())
+			t.Errorf("%s: asked about plugins %v, want %v; want output %q:\n%s%s", line, asked, wantAsked, want,
+				out.String(), errs.String())
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (r *real) expectAsBefore(namespaces ...string) {
 		r.t.Fatal(err)
 	}
 	if differences := view.Differences(r.before, now); len(differences) > 0 {
-		r.t.Errorf("the machine is not as it was: %v", differences)
+		r.t.Errorf("the machine was not restored: %v", differences)
 	}
 	entries, err := os.ReadDir("/var/run/netns")
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *real) expectAsBefore(namespaces ...string) {
 		names = append(names, entry.Name())
 	}
 	if diff := cmp.Diff(append([]string{}, namespaces...), names); diff != "" {
-		r.t.Errorf("namespaces (-want +got):\n%s", diff)
+		r.t.Errorf("wrong namespaces (-want +got):\n%s", diff)
 	}
 }
 
@@ -231,18 +231,18 @@ func TestRunKeptAndUndone(t *testing.T) {
 	r := newReal(t)
 	code, result, _ := r.run(r.topology(macvlanThenTuning), "--device", "uplink0", "--keep")
 	if code != exit.OK || result.Outcome != chainrun.OutcomeKept || result.Undo != "netdra chain undo" {
-		t.Fatalf("exit status %d, %+v", code, result)
+		t.Fatalf("exit status %d, result %+v, want the run kept", code, result)
 	}
 	kept, err := view.Read(result.Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(summary(result.Attached), summary(&kept)); diff != "" {
-		t.Errorf("shown and kept:\n%s", diff)
+		t.Errorf("the attachment shown and the one kept differ:\n%s", diff)
 	}
 	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exit.Refused ||
 		!strings.Contains(errs, `first run "netdra chain undo"`) {
-		t.Errorf("a further run: exit status %d\n%s", code, errs)
+		t.Errorf("another run: exit status %d, want a refusal\n%s", code, errs)
 	}
 	if code, _ := r.undo(); code != exit.OK {
 		t.Errorf("undo: exit status %d", code)

@@ -115,7 +115,7 @@ func TestRelease(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if !strings.Contains(out.String()+errs.String(), want) {
-					t.Errorf("%q is not in\n%s%s", want, &out, &errs)
+					t.Errorf("output lacks %q:\n%s%s", want, &out, &errs)
 				}
 			}
 		})

@@ -180,7 +180,7 @@ func TestCommandsAskOtherNodes(t *testing.T) {
 	} {
 		code, stdout, stderr := w.run(line)
 		if code != want.code || !slices.Equal(w.asked, want.asked) || !strings.Contains(stdout, want.text) {
-			t.Errorf("netdra %s: exit status %d, asked %q\n%s%s", line, code, w.asked, stdout, stderr)
+			t.Errorf("netdra %s: exit status %d, queries %q\n%s%s", line, code, w.asked, stdout, stderr)
 		}
 	}
 }
@@ -267,11 +267,11 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			"cannot query node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
 		} {
 			if !strings.Contains(stderr, want) {
-				t.Errorf("netdra %s does not say %q:\n%s", line, want, stderr)
+				t.Errorf("netdra %s: stderr lacks %q:\n%s", line, want, stderr)
 			}
 		}
 		if strings.Contains(stderr, "node n1:") {
-			t.Errorf("netdra %s does not ask a node whose driver runs:\n%s", line, stderr)
+			t.Errorf("netdra %s does not query a node whose driver is running:\n%s", line, stderr)
 		}
 	}
 	for node, want := range map[string]string{"n3": "ImagePullBackOff", "n4": "Insufficient memory"} {
@@ -287,7 +287,7 @@ func TestDriverPodAsksItself(t *testing.T) {
 	t.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
 	t.Setenv("NETDRA_ROOT", "/host/proc/1/root")
 	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
-		t.Error("netdra has looked for a cluster")
+		t.Error("netdra looked for a cluster")
 		return nil, errors.New("no cluster")
 	}}
 	var out, errs bytes.Buffer
@@ -310,7 +310,7 @@ func TestAllNodes(t *testing.T) {
 		code, stdout, stderr := w.run(line)
 		for _, text := range want {
 			if code == exit.Refused || !strings.Contains(stdout, text) {
-				t.Errorf("netdra %s: exit status %d, without %q:\n%s%s", line, code, text, stdout, stderr)
+				t.Errorf("netdra %s: exit status %d, want %q in the output:\n%s%s", line, code, text, stdout, stderr)
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func TestNodesAreStrangers(t *testing.T) {
 	if err := cluster.Relay(t.Context(), printer.Streams{Out: &out, Err: &errs}, "n1",
 		[]string{"devices"}); err != nil ||
 		strings.ContainsAny(out.String()+errs.String(), "\x1b\x07") || !strings.Contains(out.String(), "eth1") {
-		t.Errorf("%v: %q %q", err, out.String(), errs.String())
+		t.Errorf("error = %v, got output %q, stderr %q", err, out.String(), errs.String())
 	}
 }
 
@@ -384,7 +384,7 @@ func TestBundle(t *testing.T) {
 	content := unpack(t, file)
 	for name, text := range content {
 		if strings.Contains(text, "hunter2") {
-			t.Errorf("%s has a secret:\n%s", name, text)
+			t.Errorf("%s contains a secret:\n%s", name, text)
 		}
 	}
 	for name, want := range map[string]string{
@@ -392,7 +392,7 @@ func TestBundle(t *testing.T) {
 		"commands.txt": "netdra devices -o wide: exit status 0",
 	} {
 		if !strings.Contains(content[name], want) {
-			t.Errorf("%s has no %q:\n%s", name, want, content[name])
+			t.Errorf("%s lacks %q:\n%s", name, want, content[name])
 		}
 	}
 	w.broken["n1"] = errors.New("no route")

@@ -40,7 +40,7 @@ func TestReportOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v: %v", info.Mode(), err)
+		t.Errorf("file mode is %v, want 0600; error = %v", info.Mode(), err)
 	}
 	code, stdout, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording)
 	hour := regexp.MustCompile(`[0-9:]{8} UTC`)
@@ -51,7 +51,7 @@ func TestReportOfFiles(t *testing.T) {
 	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "exclude-management: excludes",
 		"the driver was not queried"} {
 		if !strings.Contains(stdout, want) {
-			t.Errorf("the page has no %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func TestReportAsksTheDriver(t *testing.T) {
 		"CNI plugin host-local is not installed", "claims for topology whole are rejected on this node", // as in doctor
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the page has no %q:\n%s", want, out.String())
+			t.Errorf("the page lacks %q:\n%s", want, out.String())
 		}
 	}
 	if strings.Contains(out.String(), "hunter2") {
-		t.Error("the page contains the configuration of a plugin")
+		t.Error("the page contains a plugin's configuration")
 	}
 }

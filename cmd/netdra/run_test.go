@@ -116,7 +116,7 @@ func TestRunOfWhatTheKernelLacks(t *testing.T) {
 		f.unprivileged = !rooted
 		code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")
 		if code != exit.OK || strings.Contains(out, remark) != rooted || !strings.Contains(out, "1. a (macvlan)") {
-			t.Errorf("root %t: plan ends with exit status %d\n%s%s", rooted, code, out, errs)
+			t.Errorf("root: %t: exit status of plan is %d, or the wrong output\n%s%s", rooted, code, out, errs)
 		}
 	}
 	f.expectNode(clean)
@@ -177,7 +177,7 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 
 	code, out, errs = f.run(t.Context(), "run", topology, "-d", "up1")
 	if code != exit.Refused || out != "" || !strings.Contains(errs, "an earlier run is not undone") {
-		t.Errorf("a further run: exit status %d\n%s%s", code, out, errs)
+		t.Errorf("another run: exit status %d, want a refusal\n%s%s", code, out, errs)
 	}
 	f.node.Find()
 	code, out, errs = f.run(t.Context(), "undo")

@@ -41,7 +41,8 @@ func TestSamplesOfTheExamples(t *testing.T) {
 	}
 	files, err := filepath.Glob(samples + "/*.yaml")
 	if err != nil || len(files)+1 != len(tests) {
-		t.Errorf("there are %d samples and %d tests, %v", len(files), len(tests), err)
+		t.Errorf("got %d samples and %d tests, want a test for each sample; error = %v",
+			len(files), len(tests), err)
 	}
 	for name, machine := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestSamplesOfTheExamples(t *testing.T) {
 				"reference-node": "reference-"}[machine]; prefix != "" && name != "bond-with-vlans" {
 				if diff := cmp.Diff(policiesOf(t, "../../slices/testdata/"+machine+".yaml", ""),
 					policiesOf(t, file, prefix)); diff != "" {
-					t.Errorf("other policies than in the golden file (-golden +sample):\n%s", diff)
+					t.Errorf("policies differ from the golden file (-golden +sample):\n%s", diff)
 				}
 			}
 		})
@@ -95,7 +96,7 @@ func policiesOf(t *testing.T, file, prefix string) []map[string]any {
 			metadata := object["metadata"].(map[string]any)
 			name, found := strings.CutPrefix(metadata["name"].(string), prefix)
 			if !found {
-				t.Errorf("%s: the name of policy %s does not begin with %s", file, name, prefix)
+				t.Errorf("%s: policy name %s does not start with %s", file, name, prefix)
 			}
 			metadata["name"] = name
 			policies = append(policies, object)

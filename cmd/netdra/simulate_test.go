@@ -337,7 +337,7 @@ spec: {containers: [], resourceClaims: [{name: own, resourceClaimName: own}, {na
 	if fmt.Sprint(first.Nodes, second.Nodes) != "[igb-4vfs worker-2] [igb-4vfs]" || len(first.Devices) != 3 ||
 		len(second.Devices) != 4 || second.Devices[0].Claim != "own" ||
 		!slices.Equal(first.Devices, second.Devices[1:]) {
-		t.Errorf("they get\n%+v\n%+v", first, second)
+		t.Errorf("the two claims were given\n%+v\n%+v", first, second)
 	}
 	// Only the other node has enough free devices, but the shared claim is not available there.
 	code, answers = simulated(`---
@@ -388,6 +388,7 @@ spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, co
 	var answers []simulate.Answer
 	if err := json.Unmarshal([]byte(stdout), &answers); err != nil || code != exit.Failed || len(answers) != 2 ||
 		!answers[0].Fits || answers[1].Fits {
-		t.Errorf("five of eight functions are given twice: exit status %d, %v:\n%s%s", code, err, stdout, stderr)
+		t.Errorf("want a failure, as five of eight functions are requested twice: exit status %d, error = %v:\n%s%s",
+			code, err, stdout, stderr)
 	}
 }

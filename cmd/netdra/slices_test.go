@@ -158,7 +158,7 @@ worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k            bandwidth
 		stdout, stderr := slicesOf(t, append(test.flags, "-o", "text")...)
 		if diff := cmp.Diff(test.want, "\n"+stdout); diff != "" ||
 			stderr != "bridge br0 is not offered: no policy matches it\n" {
-			t.Errorf("%v: stderr %s (-want +got):\n%s", test.flags, stderr, diff)
+			t.Errorf("%v: got stderr %s, stdout (-want +got):\n%s", test.flags, stderr, diff)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	}
 	if diff := cmp.Diff(read, list.Items); diff != "" || len(read) != 2 || len(read[1].Spec.Devices) != 6 ||
 		read[0].Spec.Pool.ResourceSliceCount != 2 {
-		t.Errorf("%d slices, YAML and JSON differ (-yaml +json):\n%s", len(read), diff)
+		t.Errorf("got %d slices; YAML and JSON differ (-yaml +json):\n%s", len(read), diff)
 	}
 }
 
@@ -214,10 +214,10 @@ func TestSlicesDefaults(t *testing.T) {
 	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other",
 		"--cni-plugin", "sriov", "--cni-plugin", "host-device")
 	if strings.Contains(stdout, "macvlan") || !strings.Contains(stdout, "other/eth0") {
-		t.Errorf("a policy for other nodes applies, or the node has another name:\n%s", stdout)
+		t.Errorf("a policy for other nodes applies, or the node has the wrong name:\n%s", stdout)
 	}
 	if !strings.Contains(stderr, "policy vfs: CNI plugin dpdk is not installed on the node") {
-		t.Errorf("stderr: %s", stderr)
+		t.Errorf("stderr lacks the plugin that is not installed: %s", stderr)
 	}
 	code, stdout, stderr := runSlices(t, "", "-f", file, "-o", "json") // on this machine
 	if code != exit.OK || !strings.Contains(stdout, `"kind": "List"`) || strings.Contains(stdout, "worker-1") {
@@ -235,7 +235,7 @@ spec: {action: exclude, selector: {cel: 'device.attributes["dra.networking"].typ
 	want := "bridge br0 is not offered: policy no-bridges: excludes: the expression is true\npf eth0 is not offered: " +
 		"no policy matches it\n"
 	if !strings.HasPrefix(stderr, want) || stdout != "no device is published\n" {
-		t.Errorf("stdout %s, stderr:\n%s", stdout, stderr)
+		t.Errorf("got stdout %s, stderr:\n%s", stdout, stderr)
 	}
 }
 
@@ -286,12 +286,12 @@ spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 		got = append(got, fmt.Sprintf("%s: %d %s", read[i].Name, read[i].Spec.Priority, read[i].Spec.Action))
 	}
 	if diff := cmp.Diff([]string{"a: 100 expose", "b: 0 exclude"}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("wrong policies (-want +got):\n%s", diff)
 	}
 	crd, err := os.ReadFile("../../deploy/crds/networking.dra.io_deviceexposurepolicies.yaml")
 	if err != nil || !strings.Contains(string(crd), "default: 100") ||
 		!strings.Contains(string(crd), "default: expose") {
-		t.Errorf("the API server has other defaults (%v)", err)
+		t.Errorf("the defaults in the CRD differ, or it cannot be read (%v)", err)
 	}
 }
 
@@ -308,12 +308,12 @@ spec:
 	const want = `policy quoted: mtu is a number, compared with the string "1500": write mtu == 1500, without quotes`
 	dir := recordedFunctions(t)
 	if _, stdout, stderr := runNetdra(t, "", "slices", "-f", file, "--from", dir); !strings.Contains(stderr, want) {
-		t.Errorf("slices:\n%s%s", stdout, stderr)
+		t.Errorf("slices does not explain the quoted number:\n%s%s", stdout, stderr)
 	}
 	claim := policyFile(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: "+
 		"{devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}")
 	if _, stdout, stderr := runNetdra(t, "", "simulate", "-f", file, "-f", claim, "--machines",
 		dir); !strings.Contains(stderr, want) {
-		t.Errorf("simulate:\n%s%s", stdout, stderr)
+		t.Errorf("simulate does not explain the quoted number:\n%s%s", stdout, stderr)
 	}
 }

@@ -64,15 +64,15 @@ func TestTemplateIsThatOfTheKind(t *testing.T) {
 	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)
 	template := templateOf(t, first)
 	if diff := cmp.Diff(template, templateOf(t, second)); diff != "" {
-		t.Errorf("the templates of two machines of one kind differ:\n%s", diff)
+		t.Errorf("templates of two identical machines differ:\n%s", diff)
 	}
 	faster := recordedMachine(t, "worker-3", "01", func(h *discoverytest.Host) { h.Link("eth0").MTU = 9000 })
 	if templateOf(t, faster) == template {
-		t.Error("a machine with another MTU has the same template")
+		t.Error("a machine with a different MTU has the same template")
 	}
 	if text := templateOf(t, first, "-o", "text"); !strings.Contains(text, "NODE/eth0") ||
 		strings.Contains(text, "worker-1") {
-		t.Errorf("as text:\n%s", text)
+		t.Errorf("wrong template as text:\n%s", text)
 	}
 	for _, recording := range []string{first, second} {
 		_, stdout, _ := runSlices(t, templatePolicies, "-f", "-", "--from", recording)
@@ -90,10 +90,10 @@ func TestTemplateIsThatOfTheKind(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(decodeSlices(t, template), read); diff != "" {
-			t.Errorf("the slices of %s differ from the template (-template +node):\n%s", name, diff)
+			t.Errorf("slices of %s differ from the template (-template +node):\n%s", name, diff)
 		}
 		if len(removed) < 2 {
-			t.Errorf("the recording has only %v of what differs", removed)
+			t.Errorf("the recording contains only %v of the differing attributes", removed)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestTraceGolden(t *testing.T) {
 	for _, arguments := range [][]string{{}, {"default/p-net"}, {"p-net", "--calls"}} {
 		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir}, arguments...)...)
 		if want := min(len(arguments), exit.Failed); code != want {
-			t.Errorf("%v: exit status %d, want %d: a call has failed:\n%s", arguments, code, want, stderr)
+			t.Errorf("%v: exit status %d, want %d because a call has failed:\n%s", arguments, code, want, stderr)
 		}
 		all.WriteString(strings.Join(append([]string{"$ netdra trace"}, arguments...), " ") + "\n" + stdout + "\n")
 	}
@@ -89,23 +89,23 @@ func TestTraceListsFailedClaims(t *testing.T) {
 			listed = append(listed, strings.Fields(line)[0])
 		}
 		if code != exit.OK || !slices.Equal(listed, append([]string{"CLAIM"}, want...)) {
-			t.Errorf("trace %s: exit status %d, want %v: %s%s", arguments, code, want, stdout, stderr)
+			t.Errorf("trace %s: exit status %d, want claims %v: %s%s", arguments, code, want, stdout, stderr)
 		}
 	}
 	_, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json")
 	if !strings.Contains(names, `"`+bad+`"`) || strings.Contains(names, good) {
-		t.Errorf("as JSON: %s", names)
+		t.Errorf("--failed -o json: want only the claim whose call failed, got %s", names)
 	}
 	failed, err := filepath.Glob(filepath.Join(dir, "default_p-net_*"))
 	if err != nil || len(failed) != 1 || os.RemoveAll(failed[0]) != nil {
 		t.Fatalf("cannot remove %v (%v)", failed, err)
 	}
 	if _, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json"); names != "[]\n" {
-		t.Errorf("without failed calls, as JSON: %s", names)
+		t.Errorf("--failed -o json without failed calls: got %s, want []", names)
 	}
 	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
 	if code != exit.OK || stdout != "no failed calls; 1 call in total\n" {
-		t.Errorf("of a claim whose calls have succeeded: exit status %d: %s%s", code, stdout, stderr)
+		t.Errorf("--failed on a claim whose calls succeeded: exit status %d: %s%s", code, stdout, stderr)
 	}
 }
 

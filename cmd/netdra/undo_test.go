@@ -92,7 +92,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 	if got := f.node.String(); !strings.HasPrefix(got, "host [br0 up1] pods [] ") {
-		t.Errorf("the machine is %s", got)
+		t.Errorf("unexpected machine state %s", got)
 	}
 	code, out, errs = f.run(t.Context(), "undo")
 	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")

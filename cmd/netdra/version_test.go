@@ -29,8 +29,8 @@ func TestVersions(t *testing.T) {
 		code, stdout, stderr := runNetdra(t, "", test.arguments...)
 		if code != exit.OK || !strings.Contains(stdout, test.want) || test.not != "" &&
 			strings.Contains(stdout, test.not) {
-			t.Errorf("%v: exit status %d, %q, %q; want %q and not %q", test.arguments, code, stdout, stderr,
-				test.want, test.not)
+			t.Errorf("%v: exit status %d, stdout %q, stderr %q; want %q and not %q", test.arguments, code, stdout,
+				stderr, test.want, test.not)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 		_, answers, stderr := simulated(t, document)
 		if !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != min(len(want), 1) ||
 			summarize(answers) == "" {
-			t.Errorf("want %q:\n%s%+v", want, stderr, answers)
+			t.Errorf("want stderr %q, got:\n%s%+v", want, stderr, answers)
 		}
 	}
 	for want, document := range map[string]string{
@@ -183,7 +183,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 			// The template, which is not referenced by any pod in these tests, is also simulated.
 			got := strings.TrimPrefix(summarize(answers), "a claim of template default/lan, ")
 			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
-				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
+				t.Errorf("wrong summary (-want +got):\n%s%v\n%s", diff, refused, stderr)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func TestSimulateNamespace(t *testing.T) {
 	}
 	if _, output := run(restricted); !strings.Contains(output, "pod default/web-1 fits") ||
 		!strings.Contains(output, "may not be used in namespace default") {
-		t.Errorf("without the flag:\n%s", output)
+		t.Errorf("without -n, want a refusal, got:\n%s", output)
 	}
 	named := strings.NewReplacer("{name: lan}", "{name: lan, namespace: ai}", "{name: web}",
 		"{name: web, namespace: ai}").Replace(restricted)
@@ -214,7 +214,7 @@ func TestSimulateNamespace(t *testing.T) {
 	for _, flag := range []string{"--context", "--kubeconfig"} {
 		if code, output := run(restricted, flag, "x"); code != exit.Refused ||
 			!strings.Contains(output, "they select a cluster, but none is queried; add --cluster") {
-			t.Errorf("%s: exit status %d:\n%s", flag, code, output)
+			t.Errorf("%s without --cluster: exit status %d:\n%s", flag, code, output)
 		}
 	}
 }
@@ -258,11 +258,11 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 				"--machines", "../../discovery/testdata/igb-4vfs")
 			for _, want := range test.want {
 				if !strings.Contains(stdout, want) {
-					t.Errorf("lacks %q:\n%s%s", want, stdout, stderr)
+					t.Errorf("output lacks %q:\n%s%s", want, stdout, stderr)
 				}
 			}
 			if strings.Contains(stdout, test.not) {
-				t.Errorf("has %q:\n%s", test.not, stdout)
+				t.Errorf("output contains %q:\n%s", test.not, stdout)
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func TestSimulateOnlyDevice(t *testing.T) {
 		_, stdout, stderr := runNetdra(t, documents, "simulate", "-f", "-", "--machines",
 			"../../discovery/testdata/igb-4vfs")
 		if !strings.Contains(stdout, want) {
-			t.Errorf("lacks %q:\n%s%s", want, stdout, stderr)
+			t.Errorf("output lacks %q:\n%s%s", want, stdout, stderr)
 		}
 	}
 }
