@@ -57,7 +57,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 		}
 	}
 	if ground := evaluate[float64](t, opened, "audit.ground()"); l.dark != (ground < 0.2) {
-		t.Errorf("the background has a luminance of %.2f, although dark is %v", ground, l.dark)
+		t.Errorf("background luminance = %.2f, but the dark theme is requested: %v", ground, l.dark)
 	}
 	opened.picture(t, name+"-"+l.name)
 	checkKeyboard(t, opened)
@@ -74,7 +74,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	if len(opened.said) > 0 {
-		t.Errorf("the browser reports: %s", strings.Join(opened.said, "\n"))
+		t.Errorf("the browser reported errors, want none: %s", strings.Join(opened.said, "\n"))
 	}
 }
 
@@ -109,7 +109,7 @@ func checkKeyboard(t *testing.T, opened *tab) {
 	t.Helper()
 	controls := evaluate[[]string](t, opened, "audit.controls()")
 	if len(controls) == 0 {
-		t.Error("no control can be reached with the keyboard")
+		t.Error("found no controls, want at least one that the keyboard can reach")
 	}
 	for i, want := range controls {
 		opened.do(t, chromedp.KeyEvent(kb.Tab))
@@ -243,7 +243,7 @@ func TestKeyboardOperates(t *testing.T) {
 	opened.do(t, chromedp.Focus(chromedp.CSS("tbody a")), chromedp.KeyEvent(kb.Enter))
 	if hash := evaluate[string](t, opened, "location.hash"); hash != "#node-rack-7-worker-1" ||
 		!evaluate[bool](t, opened, "document.querySelector(':target') !== null") {
-		t.Errorf("Enter on a link led to %q", hash)
+		t.Errorf("Enter on a link led to %q, want #node-rack-7-worker-1 and a matching target", hash)
 	}
 }
 
@@ -257,13 +257,13 @@ func TestFaultsAreFound(t *testing.T) {
 		have := strings.Join(evaluate[[]string](t, opened, "audit."+measure+"()"), "\n")
 		for _, text := range want {
 			if !strings.Contains(have, text) {
-				t.Errorf("%s does not find %q:\n%s", measure, text, have)
+				t.Errorf("%s did not report %q:\n%s", measure, text, have)
 			}
 		}
 	}
 	opened.do(t, chromedp.KeyEvent(kb.Tab))
 	if have := evaluate[[]string](t, opened, "audit.focused().problems"); !slices.Contains(have, "no outline of 2 px") {
-		t.Errorf("problems with a control that does not show that it has the focus: %q", have)
+		t.Errorf("a control without a visible focus outline was not reported, got only %q", have)
 	}
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
 	have := strings.Join(treeProblems(nodes), "\n")
@@ -271,13 +271,13 @@ func TestFaultsAreFound(t *testing.T) {
 		"without a name: textbox",
 		"0 elements are main"} {
 		if !strings.Contains(have, want) {
-			t.Errorf("the tree's problems lack %q:\n%s", want, have)
+			t.Errorf("the problems of the accessibility tree do not include %q:\n%s", want, have)
 		}
 	}
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	asked, said := strings.Join(opened.asked, "\n"), strings.Join(opened.said, "\n")
 	if !strings.Contains(asked, "nothing.invalid") || !strings.Contains(said, "a script that fails") {
-		t.Errorf("requests are %q, and errors are %q", asked, said)
+		t.Errorf("got requests %q and errors %q, want the invalid host and the failing script", asked, said)
 	}
 }
