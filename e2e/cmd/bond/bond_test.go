@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 	bond := c.bond("bond0")
 	if bond.Mode != netlink.BOND_MODE_ACTIVE_BACKUP || bond.Miimon != 100 ||
 		bond.FailOverMac != netlink.BOND_FAIL_OVER_MAC_ACTIVE || bond.MTU != 1400 || bond.Name != "bond0" {
-		t.Errorf("the parsed bond is %+v", bond)
+		t.Errorf("got bond %+v, want bond0 with MTU 1400", bond)
 	}
 	for _, test := range []struct{ old, new, problem string }{
 		{`"linksInContainer": true`, `"linksInContainer": false`, "linksInContainer"},
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	} {
 		if _, err := parse([]byte(strings.Replace(good, test.old, test.new, 1))); err == nil ||
 			!strings.Contains(err.Error(), test.problem) {
-			t.Errorf("with %s: error %v, want one of %q", test.new, err, test.problem)
+			t.Errorf("%s: error = %v, want one that contains %q", test.new, err, test.problem)
 		}
 	}
 }
@@ -41,10 +41,10 @@ func TestParse(t *testing.T) {
 func TestDelWithoutNamespace(t *testing.T) {
 	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
 	if err := del(args); err != nil {
-		t.Errorf("error for an empty path: %v", err)
+		t.Errorf("error for an empty path = %v, want none", err)
 	}
 	args.Netns = t.TempDir() + "/gone"
 	if err := del(args); err == nil {
-		t.Error("a path without a namespace caused no error")
+		t.Error("got no error for a path without a namespace")
 	}
 }

@@ -15,7 +15,7 @@ func TestColours(t *testing.T) {
 		d.title("A %s", "title")
 		d.printf("%s", d.colour(dim, "a path"))
 		if strings.Contains(out.String(), "\033[") != colours || !strings.Contains(out.String(), "── A title") {
-			t.Errorf("with colours %v: %q", colours, out.String())
+			t.Errorf("with colours = %v, the output is %q", colours, out.String())
 		}
 	}
 }

@@ -27,10 +27,10 @@ func TestDiagramsAreDrawn(t *testing.T) {
 func TestDraw(t *testing.T) {
 	picture, err := draw("# A <title>\n\n .---.\n | a |\n '---'\n")
 	if err != nil || !strings.Contains(picture, "<title>A &lt;title&gt;</title>") || !strings.Contains(picture, "<path") {
-		t.Errorf("%v\n%s", err, picture)
+		t.Errorf("draw returned %v and an incomplete picture:\n%s", err, picture)
 	}
 	if _, err := draw(".---.\n"); err == nil {
-		t.Error("a diagram without a title was drawn")
+		t.Error("drawing a diagram without a title succeeded")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 		"v1/broken.html: https://cdn.example.com/x.js: is loaded from elsewhere",
 	}}
 	if diff := cmp.Diff(want, have, cmp.AllowUnexported(result{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("result (-want +got):\n%s", diff)
 	}
 	if _, err := check(fstest.MapFS{}); err == nil {
 		t.Error("a site without pages passed the check")
@@ -90,6 +90,6 @@ func TestVersions(t *testing.T) {
 		last = place
 	}
 	if err := listVersions(t.TempDir()); err == nil {
-		t.Error("listing the versions of a site without versions caused no error")
+		t.Error("listing the versions of a site without versions succeeded")
 	}
 }

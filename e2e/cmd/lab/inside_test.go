@@ -16,7 +16,7 @@ func TestProgramsBesideLabAreFound(t *testing.T) {
 		cmd := exec.Command("true")
 		cmd.Env = besidePath(slices.Clone(env), "/built")
 		if have := cmd.Environ(); !slices.Contains(have, want) || slices.Contains(have, "PATH=/home") {
-			t.Errorf("from the environment %q, the command got %q, want %q", env, have, want)
+			t.Errorf("with environment %q, the command got %q, want %q", env, have, want)
 		}
 	}
 }

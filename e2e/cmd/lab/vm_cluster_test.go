@@ -35,7 +35,7 @@ func TestInstallScript(t *testing.T) {
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 			output, _ := cmd.CombinedOutput() // the test checks the exit status
 			if status := cmd.ProcessState.ExitCode(); status != test.status || string(output) != test.output {
-				t.Errorf("status %d and %q, want %d and %q", status, output, test.status, test.output)
+				t.Errorf("exit status %d with output %q, want %d with %q", status, output, test.status, test.output)
 			}
 			lines, err := os.ReadFile(calls)
 			if count := strings.Count(string(lines), "\n"); err != nil || count != test.calls {
@@ -57,7 +57,7 @@ func TestClusterFlag(t *testing.T) {
 	}
 	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil ||
 		!strings.Contains(err.Error(), "outside or inside") {
-		t.Errorf("error for an unknown place: %v", err)
+		t.Errorf("error for an unknown place = %v, want one that lists the places", err)
 	}
 }
 

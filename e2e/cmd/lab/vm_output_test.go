@@ -28,7 +28,7 @@ func TestTestOutput(t *testing.T) {
 				}
 			}
 			if err := output.check(); (err == nil) != test.good || shown.String() != test.text {
-				t.Errorf("check returned %v, want success: %v; the output was:\n%s", err, test.good, shown.String())
+				t.Errorf("check returned %v, want success: %v; output:\n%s", err, test.good, shown.String())
 			}
 		})
 	}

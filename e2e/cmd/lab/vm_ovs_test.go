@@ -18,7 +18,7 @@ func TestKindOfMachine(t *testing.T) {
 		"both":         {flags: vmFlags{ovs: true, rdma: rdmaShared}, bad: true},
 	} {
 		if kind, err := c.flags.kind(); kind != c.want || (err != nil) != c.bad {
-			t.Errorf("%s is kind %d, %v", name, kind, err)
+			t.Errorf("%s: kind returned unexpected %d, %v", name, kind, err)
 		}
 	}
 }

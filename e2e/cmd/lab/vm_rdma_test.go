@@ -15,7 +15,7 @@ func TestRDMAMode(t *testing.T) {
 	}
 	for _, text := range []string{"shared", "exclusive"} {
 		if err := mode.Set(text); err != nil || mode.String() != text {
-			t.Errorf("mode %s is %q: %v", text, mode, err)
+			t.Errorf("mode %s was parsed as %q: %v", text, mode, err)
 		}
 	}
 }
@@ -29,7 +29,7 @@ func TestModeIsAParameter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(c.Parameters, want) || !slices.Contains(c.Modules, "rdma_rxe") || c.ModuleFiles != nil {
-			t.Errorf("mode %s led to the command %+v", mode, c)
+			t.Errorf("mode %s resulted in an unexpected command: %+v", mode, c)
 		}
 	}
 }
@@ -37,6 +37,6 @@ func TestModeIsAParameter(t *testing.T) {
 func TestStockRXEWithoutRDMA(t *testing.T) {
 	f := &vmFlags{stockRXE: true}
 	if err := f.addRDMA(t.Context(), &vm.Image{}, &vm.Command{}, io.Discard); err == nil {
-		t.Error("--stock-rxe without --rdma caused no error")
+		t.Error("--stock-rxe was accepted without --rdma")
 	}
 }

@@ -42,13 +42,13 @@ func TestRequests(t *testing.T) {
 		t.Errorf("unexpected error: %v", err)
 	}
 	if request.Env["CNI_ARGS"] != "K8S_POD_NAME=p;X=a=b" || string(request.Config) != input {
-		t.Errorf("the server received %+v", request)
+		t.Errorf("the server received an unexpected request: %+v", request)
 	}
 	if got := strings.Join(paths, " "); got != "POST/ POST/metrics" {
-		t.Errorf("the server was called at %s", got)
+		t.Errorf("the server got requests %s, want POST/ POST/metrics", got)
 	}
 	err = plugin{socket: "/nowhere"}.status(&skel.CmdArgs{})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere") {
-		t.Errorf("error without a server: %v", err)
+		t.Errorf("error without a server = %v, want one that names the socket", err)
 	}
 }

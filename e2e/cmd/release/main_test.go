@@ -31,17 +31,17 @@ func TestSigningKey(t *testing.T) {
 	}
 	t.Setenv(keyVariable, "")
 	if read, err := signingKey(""); err != nil || read != nil {
-		t.Errorf("error without a key: %v", err)
+		t.Errorf("without a key: error %v, want neither a key nor an error", err)
 	}
 	if _, err := signingKey(empty); err == nil {
 		t.Error("an empty file was treated as no key, so the release would not be signed")
 	}
 	if read, err := signingKey(good); err != nil || !key.Equal(read) {
-		t.Errorf("error for a key in a file: %v", err)
+		t.Errorf("key in a file was not read: %v", err)
 	}
 	t.Setenv(keyVariable, string(text))
 	if read, err := signingKey(""); err != nil || !key.Equal(read) {
-		t.Errorf("error for a key in the environment: %v", err)
+		t.Errorf("key in the environment was not read: %v", err)
 	}
 	if left, found := os.LookupEnv(keyVariable); found {
 		t.Errorf("the environment still has %d bytes of the key", len(left))

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse([]byte(test.stdin))
 			if (err != nil) != (len(test.problems) > 0) {
-				t.Fatalf("error %v, want one: %v", err, len(test.problems) > 0)
+				t.Fatalf("error = %v, want error: %v", err, len(test.problems) > 0)
 			}
 			for _, problem := range test.problems {
 				if !strings.Contains(err.Error(), problem) {
@@ -57,17 +57,17 @@ func TestClaim(t *testing.T) {
 	}
 	if err := p.claim("vf", "/run/netns/other"); err == nil ||
 		!strings.Contains(err.Error(), "already allocated: to "+holder) {
-		t.Errorf("error for a claimed function: %v", err)
+		t.Errorf("error for a claimed function = %v, want already allocated", err)
 	}
 	if err := p.release("vf"); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.release("vf"); err != nil {
-		t.Errorf("error for releasing the function twice: %v", err)
+		t.Errorf("releasing the function twice failed: %v", err)
 	}
 	for range 2 {
 		if err := p.claim("vf", filepath.Join(t.TempDir(), "gone")); err != nil {
-			t.Errorf("error for a function that a missing namespace has claimed: %v", err)
+			t.Errorf("cannot claim a function that was claimed by a missing namespace: %v", err)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestRecord(t *testing.T) {
 	p := newPlugin(t)
 	args := &skel.CmdArgs{ContainerID: "c", IfName: "net1"}
 	if r, err := p.load(args); r != nil || err != nil {
-		t.Fatalf("loaded %+v before ADD: %v", r, err)
+		t.Fatalf("before ADD, load returned %+v, %v; want no record", r, err)
 	}
 	want := &record{Stdin: []byte(`{"deviceID":"vf","vlan":5}`), Settings: settings{VLAN: 3, Trust: true}, Link: "eth2",
 		MAC: "02:00:00:00:00:01"}
@@ -104,7 +104,7 @@ func TestDelThatDoesNothing(t *testing.T) {
 	p := newPlugin(t)
 	args := &skel.CmdArgs{ContainerID: "c", IfName: "net1", StdinData: []byte(`{"deviceID":"vf"}`)}
 	if err := p.del(args); err != nil {
-		t.Errorf("error without a record: %v", err)
+		t.Errorf("DEL without a record failed: %v", err)
 	}
 	if err := p.save(args, &record{Stdin: args.StdinData, Link: "eth2"}); err != nil {
 		t.Fatal(err)
@@ -113,25 +113,25 @@ func TestDelThatDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.del(args); err != nil {
-		t.Errorf("error without a namespace: %v", err)
+		t.Errorf("DEL without a namespace failed: %v", err)
 	}
 	if r, err := p.load(args); r != nil || err != nil {
 		t.Errorf("the record still exists: %+v, %v", r, err)
 	}
 	if err := p.claim("vf", "/run/netns/other"); err == nil {
-		t.Error("the function was released")
+		t.Error("DEL without a namespace released the function, want it to remain claimed")
 	}
 }
 
 func TestFindSaysWhatIsMissing(t *testing.T) {
 	p := newPlugin(t)
 	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
-		t.Errorf("error for a missing device: %v", err)
+		t.Errorf("error for a missing device = %v, want not a virtual function", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.pci, "vf", "physfn", "net"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
-		t.Errorf("error for a physical function without a link: %v", err)
+		t.Errorf("error for a physical function without a link = %v, want not a virtual function", err)
 	}
 }
