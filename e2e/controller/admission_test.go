@@ -62,7 +62,7 @@ func TestAdmission(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		t.Logf("%d objects", len(bad))
+		t.Logf("checked %d objects", len(bad))
 	})
 	t.Run("everything valid is taken", func(t *testing.T) { p.forTest(t).testValid() })
 	t.Run("questions are answered while the certificate is replaced",
@@ -223,7 +223,7 @@ func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
 	if err != nil || len(files) == 0 {
-		p.t.Fatalf("found %d samples, %v", len(files), err)
+		p.t.Fatalf("found %d samples (%v), want at least one", len(files), err)
 	}
 	p.until("there is an account for pods", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
@@ -257,7 +257,7 @@ func (p *plane) testClaimParameters() {
 		}
 	}
 	if len(cases) < 3 {
-		p.t.Fatalf("unexpected number of cases: %d", len(cases))
+		p.t.Fatalf("found %d cases, want at least 3", len(cases))
 	}
 	for _, c := range cases {
 		p.until(c.Name+" is refused", func() error { // classes are created with a delay
@@ -277,7 +277,7 @@ func (p *plane) testClaimParameters() {
 		`spec: {devices: {requests: [{name: r, exactly: {deviceClassName: bad-one-uplink}}], config: [{opaque: {` +
 		`driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}]}}}`
 	if out, err := p.try(fmt.Sprintf(claim, ""), "create", "--dry-run=server", "-f", "-"); err == nil {
-		p.t.Errorf("a claim was accepted: %s", out)
+		p.t.Errorf("a claim that should be rejected was accepted: %s", out)
 	}
 	p.kubectl(fmt.Sprintf(claim, "resource.kubernetes.io/pod-claim-name: r"), "create", "--dry-run=server", "-f", "-")
 	p.kubectl("", "patch", "networktopology", "bad-one", "--type=json", "-p",
@@ -295,10 +295,10 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 	p.until("the certificate is replaced", func() error {
 		asked++
 		if err := p.refused(c); err != nil {
-			p.t.Errorf("request %d, %s after the first: %v", asked, time.Since(begin), err)
+			p.t.Errorf("request %d, sent %s after the first: %v", asked, time.Since(begin), err)
 		}
 		if err := p.answers(standbyAddress); err != nil {
-			p.t.Errorf("the second replica, %s after the first request: %v", time.Since(begin), err)
+			p.t.Errorf("the second replica failed %s after the first request: %v", time.Since(begin), err)
 		}
 		switch {
 		case bytes.Equal(first, p.servedNow()):
@@ -393,10 +393,10 @@ func (p *plane) testConditions(bad []invalidCase) {
 		})
 		slowest = max(slowest, time.Since(created))
 	}
-	p.t.Logf("%d objects; each had its condition at most %s after it was written", len(stored),
+	p.t.Logf("%d objects got their conditions within %s of being written", len(stored),
 		slowest.Round(time.Millisecond))
 	if classes := p.classes(); len(classes) > 0 {
-		p.t.Errorf("there are %d classes for topologies that were not accepted: %s ...", len(classes), classes[0].Name)
+		p.t.Errorf("found %d classes for topologies that were not accepted, such as %s", len(classes), classes[0].Name)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestAtScale(t *testing.T) {
 		after := p.settled(before.reconciled + topologies)
 		t.Logf("%d topologies were reconciled in %s", topologies, time.Since(begin).Round(time.Millisecond))
 		if after.all() > before.all()+1 { // one write is for the schema's condition
-			t.Errorf("the numbers of writes are %v, before: %v", after.writes, before.writes)
+			t.Errorf("numbers of writes after the changes: %v, before: %v", after.writes, before.writes)
 		}
 	})
 	t.Run("a range that comes and goes has everything looked at", func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAtScale(t *testing.T) {
 	p.startController()
 	t.Run("a controller that starts finds nothing to do", func(t *testing.T) {
 		if got := p.forTest(t).settled(topologies); got.all() != 0 {
-			t.Errorf("wrote %v", got.writes)
+			t.Errorf("a controller that had nothing to do wrote %v", got.writes)
 		}
 	})
 	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.forTest(t).testNodes() })
@@ -153,7 +153,7 @@ func (p *plane) testNodes() {
 		return p.api.Status().Patch(p.t.Context(), node, ready)
 	})
 	if after := p.atRest(); after.reconciled != before.reconciled || after.all() != before.all() {
-		p.t.Errorf("the controller has reconciled %d times and written %v; before, the numbers were %d and %v",
+		p.t.Errorf("the controller is not idle: reconciled %d, wrote %v; before: reconciled %d, wrote %v",
 			after.reconciled, after.writes, before.reconciled, before.writes)
 	}
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
@@ -199,7 +199,7 @@ func (p *plane) testOffers() {
 	for _, want := range []string{`(?m)^NAME +ACTION +PRIORITY +ACCEPTED +DEVICES +NODES +AGE$`,
 		fmt.Sprintf(`(?m)^offers +expose +100 +True +%d +%d `, 2*nodes, nodes), `(?m)^idle +expose +100 +True +0 +0 `} {
 		if !regexp.MustCompile(want).MatchString(table) {
-			p.t.Errorf("kubectl get dep has no %q:\n%s", want, table)
+			p.t.Errorf("the output of kubectl get dep does not match %q:\n%s", want, table)
 		}
 	}
 	p.kubectl("", "delete", "resourceslices", "--all", "--wait=false")
@@ -234,7 +234,7 @@ func (p *plane) testColumns() {
 		`\nnet7 +True +True +\["net7-a","net7-b"\] +\["interfaceName"\] +\["host-device","bond"\] `,
 	} {
 		if !regexp.MustCompile(want).MatchString(table) {
-			p.t.Errorf("kubectl get ntopo has no %q:\n%s", want, table)
+			p.t.Errorf("the output of kubectl get ntopo does not match %q:\n%s", want, table)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (p *plane) testTaken() {
 	version := foreign.ResourceVersion
 	if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil ||
 		foreign.ResourceVersion != version {
-		p.t.Errorf("the class of another owner was written: %v", err)
+		p.t.Errorf("the class of another owner was changed, or cannot be read: %v", err)
 	}
 }
 
@@ -376,7 +376,7 @@ func (p *plane) testClaims() {
 		}
 		return nil
 	})
-	p.t.Log("without the policy:")
+	p.t.Log("timings without the policy:")
 	p.kubectl("", "delete", "resourceclaims", "--all")
 	p.timeClaims()
 }

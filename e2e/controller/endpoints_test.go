@@ -74,7 +74,7 @@ func (p *plane) testBlocks() {
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block is never reassigned to another node") {
-		p.t.Errorf("error for reassigning a block to another node: %v", err)
+		p.t.Errorf("reassigning a block to another node returned %v, want a rejection", err)
 	}
 	for patch, reason := range map[string]string{
 		`{"spec": {"blockSize": 32}}`:                                    "blockSize cannot change",
@@ -90,7 +90,7 @@ func (p *plane) testBlocks() {
 	} {
 		out, err := p.try("", "patch", "addressrange", "storage", "--type=merge", "-p", patch)
 		if reason == "" && err != nil || reason != "" && (err == nil || !strings.Contains(out, reason)) {
-			p.t.Errorf("%s: %v: %s, want %q", patch, err, out, reason)
+			p.t.Errorf("patch %s returned %v: %s, want %q", patch, err, out, reason)
 		}
 	}
 	p.until("blocks have the current settings of the range", func() error {

@@ -74,7 +74,7 @@ func TestHostileUser(t *testing.T) {
 	for range 5 {
 		again.accept()
 	}
-	t.Logf("started with all of them, it used at most %s; the slowest topology was accepted after %s",
+	t.Logf("after a restart with all objects, the controller used at most %s; the slowest topology took %s",
 		mebibytes(again.resident), again.slowest)
 }
 

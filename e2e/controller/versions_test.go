@@ -86,7 +86,7 @@ func (p *plane) everyField() []*unstructured.Unstructured {
 		objects = append(objects, object)
 	}
 	if len(kinds) != len(plurals()) {
-		p.t.Fatalf("there are only objects of the kinds %v", slices.Sorted(maps.Keys(kinds)))
+		p.t.Fatalf("found only objects of kinds %v, want all kinds", slices.Sorted(maps.Keys(kinds)))
 	}
 	return objects
 }
@@ -127,7 +127,7 @@ func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unst
 		}
 	}
 	if found.GetAPIVersion() != version {
-		p.t.Errorf("%s was read in %s, want %s", written.GetName(), found.GetAPIVersion(), version)
+		p.t.Errorf("%s was returned as version %s, want %s", written.GetName(), found.GetAPIVersion(), version)
 	}
 	for key, value := range written.GetAnnotations() {
 		if found.GetAnnotations()[key] != value {
@@ -163,7 +163,7 @@ func (p *plane) testExchange(writer, reader string) {
 	p.tables(objects)
 	if out := p.kubectl("", "get", resource("AddressBlock", reader), "--field-selector=spec.nodeName=node-1", "-o",
 		"name"); strings.Count(out, "\n") != 1 {
-		p.t.Errorf("the blocks of node-1 in %s are %q", reader, out)
+		p.t.Errorf("blocks of node-1 in %s are %q, want exactly one", reader, out)
 	}
 	for _, written := range objects {
 		p.must(p.api.Delete(p.t.Context(), inVersion(written, reader)))
@@ -186,7 +186,7 @@ func (p *plane) applied(written *unstructured.Unstructured, writer, reader strin
 	annotations := found.GetAnnotations()
 	_, more := annotations["example.com/more"]
 	if annotations["example.com/first"] != "c" || annotations["example.com/second"] != "b" || more {
-		p.t.Errorf("%s %s has the annotations %v", written.GetKind(), written.GetName(), annotations)
+		p.t.Errorf("%s %s has unexpected annotations %v", written.GetKind(), written.GetName(), annotations)
 	}
 }
 
@@ -208,7 +208,7 @@ func (p *plane) tables(objects []*unstructured.Unstructured) {
 				first = table
 			}
 			if diff := cmp.Diff(first, table); diff != "" {
-				p.t.Errorf("columns of %s in %s:\n%s", kind, gv, diff)
+				p.t.Errorf("table of %s in %s differs from that of the first version:\n%s", kind, gv, diff)
 			}
 		}
 		for _, object := range objects {
@@ -243,7 +243,7 @@ func (p *plane) testCorpora(served []string) {
 			p.must(p.api.Delete(p.t.Context(), object))
 		}
 	}
-	p.t.Logf("%d objects", len(objects))
+	p.t.Logf("checked %d objects", len(objects))
 }
 
 // testRefusals writes every invalid object in the given version, both as a new object and as an update to a valid one.
@@ -267,7 +267,7 @@ func (p *plane) testRefusals(version string, bad []invalidCase) {
 		p.t.Errorf("a valid topology became invalid: %v", err)
 	}
 	p.must(p.api.Delete(p.t.Context(), inVersion(valid, version)))
-	p.t.Logf("%d objects", len(bad))
+	p.t.Logf("checked %d objects", len(bad))
 }
 
 const work = `
