@@ -23,7 +23,7 @@ func TestQuantile(t *testing.T) {
 	samples := []float64{5, 1, 4, 2, 3}
 	for q, want := range map[float64]float64{0: 1, .2: 1, .5: 3, .9: 5, .99: 5, 1: 5} {
 		if have := Quantile(samples, q); have != want {
-			t.Errorf("quantile %v is %v, want %v", q, have, want)
+			t.Errorf("quantile %v = %v, want %v", q, have, want)
 		}
 	}
 	if !math.IsNaN(Quantile(nil, .5)) {
@@ -37,14 +37,14 @@ func TestQuantile(t *testing.T) {
 func TestSpread(t *testing.T) {
 	same := []float64{7, 7, 7}
 	if have := spread(same, same); have != 0 {
-		t.Errorf("the spread of equal samples is %v", have)
+		t.Errorf("spread of equal samples = %v, want 0", have)
 	}
 	wide, narrow := []float64{100, 200, 300, 400, 500}, []float64{100, 101, 102, 103, 104}
 	if have := spread(wide, same); have < 100 || have > 200 || have != spread(wide, same) {
-		t.Errorf("the spread of samples between 100 and 500 is first %v, then %v", have, spread(wide, same))
+		t.Errorf("spread of samples from 100 to 500 = %v, then %v; want equal values", have, spread(wide, same))
 	}
 	if have := spread(narrow, same); have > 2 {
-		t.Errorf("the spread of samples between 100 and 104 is %v", have)
+		t.Errorf("spread of samples from 100 to 104 = %v, want at most 2", have)
 	}
 	if !math.IsNaN(spread(nil, same)) {
 		t.Error("spread returned a number for no samples")
@@ -122,7 +122,7 @@ func TestReplace(t *testing.T) {
 	page := "a\n" + partBegins + "\nold\n" + partEnds + "\nb\n"
 	have, err := Replace(page, "new\n")
 	if want := "a\n" + partBegins + "\nnew\n" + partEnds + "\nb\n"; err != nil || have != want {
-		t.Errorf("%q, %v; want %q", have, err, want)
+		t.Errorf("the text with the new part is %q, %v; want %q", have, err, want)
 	}
 	for _, broken := range []string{"", partBegins + "\n", partEnds} {
 		if _, err := Replace(broken, "new\n"); err == nil {
@@ -153,7 +153,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	made, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*"))
 	if err != nil || len(made) < 2 {
-		t.Fatalf("rendering created %q (%v)", made, err)
+		t.Fatalf("rendering created %q (%v), want at least two files", made, err)
 	}
 	for _, path := range made {
 		want, err := os.ReadFile(path)
@@ -201,7 +201,7 @@ func TestChoose(t *testing.T) {
 		t.Error("a side-by-side run of contestants without interfaces succeeded")
 	}
 	if !includes(nil, StageAlone) || includes([]string{StageAlone}, StageSideBySide) {
-		t.Error("all stages are selected although some are named, or none is selected although none is named")
+		t.Error("want all stages if none is named, otherwise only the named ones")
 	}
 	if err := os.Mkdir(filepath.Join(peers, "before"), 0o755); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestChoose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if chosen, _ := choose(Options{Peers: peers}); !slices.Contains(names(chosen), other) {
-		t.Errorf("the other version exists, but the chosen contestants are %q", names(chosen))
+		t.Errorf("contestants = %q, want them to include the other version", names(chosen))
 	}
 }
 
@@ -232,7 +232,7 @@ func TestParseUsage(t *testing.T) {
 	stat := "12 (a driver) S 1 1 1 0 -1 4194560 1 2 3 4 100 50 30 20 20 0 9 0 1 1 1\n"
 	have, err := parseUsage("/d", "pid 12\n"+stat+"VmHWM:\t  2048 kB\n")
 	if want := (usage{pid: 12, cpu: 2, peak: 2}); err != nil || have != want {
-		t.Errorf("%+v, %v; want %+v", have, err, want)
+		t.Errorf("usage = %+v, %v; want %+v", have, err, want)
 	}
 	for _, text := range []string{"", "pid 12\npid 13\n", "pid 12\n12 (d) S 1\n"} {
 		if _, err := parseUsage("/d", text); err == nil {
@@ -248,7 +248,7 @@ x_sum{event="A",result="bad"} 0.5
 x_sum{event="B"} 7
 `
 	if have := sumOf(page, `x_sum{event="A"`); have != 2 {
-		t.Errorf("%v, want 2", have)
+		t.Errorf("sum = %v, want 2", have)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestManifests(t *testing.T) {
 			}
 			err := yaml.Unmarshal([]byte(document), &object)
 			if err != nil || object.Kind == "" || object.Metadata.Name == "" {
-				t.Errorf("%+v, %v in\n%s", object, err, document)
+				t.Errorf("object without a kind or name: %+v, %v in\n%s", object, err, document)
 			}
 		}
 	}
