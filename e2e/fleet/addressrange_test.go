@@ -133,7 +133,7 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	rest := slices.DeleteFunc(slices.Clone(f.nodes), func(n *lab.Node) bool { return n.NodeName() == place })
 	index := slices.IndexFunc(f.nodes, func(n *lab.Node) bool { return n.NodeName() == place })
 	if index < 0 || len(rest) != 2 {
-		f.Fatalf("the controller is on %q", place)
+		f.Fatalf("the controller runs on %q, want it on one of three nodes", place)
 	}
 	return rest[0], f.nodes[index], rest[1]
 }
@@ -164,7 +164,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.remove("tagged-left", "tagged-right")
 	for _, n := range places {
 		if place := f.owned(n)[f.address(n, "eth1")]; place != "the host" {
-			f.Errorf("the link of %s is in %q", n.NodeName(), place)
+			f.Errorf("the link of %s is in %q, want the host", n.NodeName(), place)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 			}
 		}
 		if len(found[pod]) != 2 {
-			f.Fatalf("pod %s has the addresses %v", pod, found[pod])
+			f.Fatalf("pod %s has the addresses %v, want two", pod, found[pod])
 		}
 	}
 	return found

@@ -36,7 +36,7 @@ func TestDrain(t *testing.T) {
 	f.gone(bare...)
 	moved := f.available("service", f.nodes[1:]...)
 	if place := f.owned(moved)[f.address(moved, "eth1")]; place != "pod service" {
-		t.Errorf("the link of the other node is in %q", place)
+		t.Errorf("the link of the other node is in %q, want the service pod", place)
 	}
 	f.eventually("the drained node has all of its links", func(ctx context.Context) error {
 		now, err := inspect(ctx, drained)

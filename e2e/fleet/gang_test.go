@@ -46,7 +46,7 @@ spec: {schedulingPolicy: {gang: {minCount: %d}}}
 	f.ready(nil, ranks...)
 	for _, n := range f.nodes {
 		if place := f.owned(n)[f.address(n, "eth1")]; !strings.HasPrefix(place, "pod rank") {
-			t.Errorf("the link of %s is in %q", n.NodeName(), place)
+			t.Errorf("the link of %s is in %q, want a pod of the gang", n.NodeName(), place)
 		}
 	}
 	f.neverEarly(ranks...)
@@ -70,7 +70,7 @@ func (f *fleet) nothingStarted(pods []string) {
 	for _, name := range pods {
 		pod := f.pod(name)
 		if pod.Spec.NodeName != "" || len(pod.Status.ContainerStatuses) > 0 {
-			f.Errorf("pod %s was scheduled to %q", name, pod.Spec.NodeName)
+			f.Errorf("pod %s was scheduled to %q, want it to remain pending", name, pod.Spec.NodeName)
 		}
 	}
 	claims, err := f.client.ResourceV1().ResourceClaims(f.namespace).List(f.Context(), metav1.ListOptions{})
@@ -82,7 +82,7 @@ func (f *fleet) nothingStarted(pods []string) {
 	}
 	for _, claim := range claims.Items {
 		if owner := claim.OwnerReferences[0].Name; claim.Status.Allocation != nil && owner != "taker" {
-			f.Errorf("claim %s of pod %s has devices", claim.Name, owner)
+			f.Errorf("claim %s of pod %s was allocated devices", claim.Name, owner)
 		}
 	}
 	for i, n := range f.nodes {

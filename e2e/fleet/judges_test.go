@@ -39,7 +39,7 @@ func TestJudges(t *testing.T) {
 		})
 		if what == "namespace" {
 			if place := f.owned(n)[f.address(n, "eth1")]; !strings.Contains(place, "stray") {
-				t.Errorf("the link is in %q", place)
+				t.Errorf("the link is in %q, want the stray namespace", place)
 			}
 		}
 		onNode(commands[1])
@@ -67,27 +67,27 @@ func TestOwnersAreCounted(t *testing.T) {
 		host.links = append(host.links, port(i))
 	}
 	if places, problems := placesOf([]space{host}); len(problems) > 0 || len(places) != len(host.links) {
-		t.Errorf("a node with all of its links: places %q, problems %q", places, problems)
+		t.Errorf("a node with all of its links: got places %q and problems %q, want no problems", places, problems)
 	}
 	if _, problems := placesOf([]space{host, {pod: "thief", links: []link{port(1)}}}); len(problems) != 1 {
-		t.Errorf("a link in two places: problems %q", problems)
+		t.Errorf("a link in two places: got problems %q, want one", problems)
 	}
 	if _, problems := placesOf([]space{{host: true, links: host.links[1:]}}); len(problems) != 1 {
-		t.Errorf("a missing link: problems %q", problems)
+		t.Errorf("a missing link: got problems %q, want one", problems)
 	}
 	result := resourceapi.DeviceRequestAllocationResult{Pool: "pool", Device: "eth1"}
 	claim := resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},
 	}}}
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{{}, claim}); len(problems) > 0 {
-		t.Errorf("a device of one claim: found %q", problems)
+		t.Errorf("a device of one claim: got problems %q, want none", problems)
 	}
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{claim, claim}); len(problems) != 1 {
-		t.Errorf("a device of two claims: found %q", problems)
+		t.Errorf("a device of two claims: got problems %q, want one", problems)
 	}
 	share := types.UID("share")
 	claim.Status.Allocation.Devices.Results[0].ShareID = &share
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{claim, claim}); len(problems) > 0 {
-		t.Errorf("two shares of a device: found %q", problems)
+		t.Errorf("two shares of a device: got problems %q, want none", problems)
 	}
 }

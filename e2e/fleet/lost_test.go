@@ -65,7 +65,7 @@ func TestLost(t *testing.T) {
 			f.offers(lost)
 			f.allocatedOn("wandering", other)
 			if place := f.owned(other)[f.address(other, "eth1")]; place != "pod after" {
-				t.Errorf("the link of the node that now has the claim is in %q", place)
+				t.Errorf("the link of the node that now has the claim is in %q, want \"pod after\"", place)
 			}
 			// The device on the first node is available again.
 			f.create(watchedPod("again", ofTemplate("moved"), lost))

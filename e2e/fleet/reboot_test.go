@@ -36,7 +36,7 @@ func TestReboot(t *testing.T) {
 		}
 	}
 	if now := f.pod("spared").Status.ContainerStatuses[0]; now.ContainerID != container || now.RestartCount != 0 {
-		t.Errorf("the pod on another node had container %s, and now has %+v", container, now)
+		t.Errorf("the container of the pod on another node was %s, but is now %+v", container, now)
 	}
 	f.owned(spared)
 	f.remove(append(pods, "spared")...)
@@ -58,7 +58,7 @@ func (f *fleet) inTheirPods(pods ...string) {
 			want = "macvlan"
 		}
 		if l.Info.Kind != want || len(l.Addresses) == 0 {
-			f.Errorf("net1 of pod %s is %s", name, l)
+			f.Errorf("net1 of pod %s is unexpected: %s", name, l)
 		}
 	}
 	for _, p := range personas() {
@@ -71,6 +71,6 @@ func (f *fleet) inTheirPods(pods ...string) {
 		}
 	}
 	if l := f.inPod(n, "passthru")["net1"]; l.Address != f.address(n, "eth4") {
-		f.Errorf("the address of the interface in passthru mode differs from that of its link: %s", l)
+		f.Errorf("address of the passthru interface differs from the address of its link: %s", l)
 	}
 }

@@ -52,7 +52,7 @@ func TestVersions(t *testing.T) {
 		f.allocatedOn("wandering", n)
 		f.statusOf("wandering", n)
 		if place := f.owned(n)[f.address(n, "eth1")]; place != "pod "+name {
-			t.Errorf("the link of %s is in %q", n.NodeName(), place)
+			t.Errorf("the link of %s is in %q, want the pod of that version", n.NodeName(), place)
 		}
 		if i < 2 {
 			f.remove(name)

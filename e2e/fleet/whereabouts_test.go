@@ -122,7 +122,7 @@ func (f *fleet) installWhereabouts() {
 	folder = []byte(filepath.Join(strings.TrimSpace(string(folder)), "doc/crds"))
 	definitions, err := filepath.Glob(filepath.Join(string(folder), "whereabouts.cni.cncf.io_*.yaml"))
 	if err != nil || len(definitions) == 0 {
-		f.Fatalf("there are no definitions in %s: %v", folder, err)
+		f.Fatalf("found no definitions in %s: %v", folder, err)
 	}
 	var objects []string
 	for _, file := range append(definitions, filepath.Join(string(folder), "daemonset-install.yaml")) {
@@ -237,7 +237,7 @@ func (f *fleet) plantAllocation() {
 	}
 	patch(`{"9":{"id":"planted","ifname":"net1","podref":"nobody/nothing"}}`)
 	if have := f.allocations(); !slices.Equal(have, []string{"nobody/nothing\n"}) {
-		f.Errorf("with a planted allocation, the allocations are %q", have)
+		f.Errorf("with a planted allocation, got allocations %q, want only that one", have)
 	}
 	patch(`{"9":null}`)
 }
