@@ -99,7 +99,7 @@ func TestContent(t *testing.T) {
 	get := func(d desc, object any) []byte {
 		data := layout["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
 		if len(data) != d.Size || d.Size == 0 {
-			t.Fatalf("blob %s has %d bytes, but according to its descriptor %d", d.Digest, len(data), d.Size)
+			t.Fatalf("blob %s has %d bytes, but its descriptor says %d", d.Digest, len(data), d.Size)
 		}
 		if object != nil {
 			if err := json.Unmarshal(data, object); err != nil {
@@ -113,7 +113,7 @@ func TestContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := index.Manifests[0].Annotations["io.containerd.image.name"]; got != "localhost/thing:e2e" {
-		t.Errorf("the image is named %q", got)
+		t.Errorf("image name = %q, want localhost/thing:e2e", got)
 	}
 	var man struct {
 		Config desc
@@ -145,13 +145,13 @@ func checkLayer(t *testing.T, layer []byte) {
 	t.Helper()
 	content, headers := files(t, layer)
 	if string(content["bin/thing"]) != "program" || headers["bin/thing"].Mode != 0o755 {
-		t.Error("bin/thing is not the executable that was given")
+		t.Error("bin/thing differs from the given executable")
 	}
 	if string(content["etc/thing.conf"]) != "x=1\n" || headers["etc/thing.conf"].Mode != 0o600 {
 		t.Error("etc/thing.conf differs from the given content")
 	}
 	if h := headers["bin/a"]; h.Typeflag != tar.TypeSymlink || h.Linkname != "thing" {
-		t.Errorf("bin/a is %+v", h)
+		t.Errorf("bin/a = %+v, want a symbolic link to thing", h)
 	}
 	for _, dir := range []string{"bin/", "etc/", "tmp/", "var/", "var/lib/", "var/lib/thing/"} {
 		if h, ok := headers[dir]; !ok || h.Typeflag != tar.TypeDir {
@@ -188,13 +188,13 @@ func TestBadInputIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := image.Write(filepath.Join(dir, "out.tar"), s); err == nil {
-				t.Error("accepted")
+				t.Error("an invalid specification was accepted")
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("files were left behind: %v", left)
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, ".*.tar.*")); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("files were left behind: %v", left)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 	if labels := (map[string]string{"a": "1", "b": "2"}); summary.Ref != "localhost/thing:e2e" ||
 		!maps.Equal(summary.Labels["arm64"], labels) || !maps.Equal(summary.Labels["amd64"], labels) {
-		t.Errorf("summary is %+v", summary)
+		t.Errorf("unexpected summary %+v", summary)
 	}
 	again := multi(t)
 	if !bytes.Equal(content(t, path), content(t, again)) {
@@ -61,7 +61,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found, _, err := read(single); err != nil || len(found) != 2 {
-		t.Errorf("%v: %v", found, err)
+		t.Errorf("reading an image for one architecture returned %v, %v; want two files", found, err)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestChangedImageIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := read(path); err == nil {
-				t.Error("the image was accepted")
+				t.Error("a damaged image was accepted")
 			}
 		})
 	}
