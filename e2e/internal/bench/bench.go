@@ -68,7 +68,7 @@ func (b *Bench) Eventually(what string, check func() error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.Fatalf("no %s after %s: %v", what, b.Patience, err)
+			b.Fatalf("timed out waiting for %s after %s: %v", what, b.Patience, err)
 		}
 	}
 }

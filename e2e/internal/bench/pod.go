@@ -168,7 +168,7 @@ func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	arrived, err := p.crosses(target, address, int(p.bench.Patience/Interval))
 	p.bench.Must(err)
 	if !arrived {
-		p.bench.Fatalf("nothing comes through from %s to %s", p.Path, address)
+		p.bench.Fatalf("no message from %s reached %s", p.Path, address)
 	}
 	return time.Since(start)
 }
@@ -179,6 +179,6 @@ func (p *Pod) Isolated(target *Pod, address string) {
 	arrived, err := p.crosses(target, address, Silence)
 	p.bench.Must(err)
 	if arrived {
-		p.bench.Errorf("a message from %s came through to %s", p.Path, address)
+		p.bench.Errorf("a message from %s reached %s, want none", p.Path, address)
 	}
 }

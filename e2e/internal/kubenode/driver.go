@@ -48,7 +48,7 @@ func (n *Node) KillDriver() {
 		}
 	}
 	if !killed {
-		n.t.Fatal("found no process of the driver to kill")
+		n.t.Fatal("found no driver process to kill")
 	}
 }
 

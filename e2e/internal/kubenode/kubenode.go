@@ -99,7 +99,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			n.Explain()
-			n.t.Fatalf("no %s after %s: %v", what, n.patience, last)
+			n.t.Fatalf("timed out waiting for %s after %s: %v", what, n.patience, last)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (n *Node) Explain() {
 	}
 	for i := range events.Items {
 		event := &events.Items[i]
-		n.t.Logf("event of %s: %s: %s", event.InvolvedObject.Name, event.Reason, event.Message)
+		n.t.Logf("event for %s: %s: %s", event.InvolvedObject.Name, event.Reason, event.Message)
 	}
 	pods, err := n.driverPods(ctx)
 	for i := range pods {

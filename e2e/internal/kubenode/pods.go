@@ -63,7 +63,7 @@ func (n *Node) Waits(name string) {
 			return err
 		}
 		if pod.Spec.NodeName != "" {
-			n.t.Fatalf("pod %s was scheduled", name)
+			n.t.Fatalf("pod %s was scheduled, want it to remain pending", name)
 		}
 		for _, condition := range pod.Status.Conditions {
 			if condition.Type == corev1.PodScheduled &&

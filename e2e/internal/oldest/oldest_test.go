@@ -44,10 +44,10 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if output, err := exec.Command(filepath.Join(version.Bin, "hello")).CombinedOutput(); string(output) != "old\n" {
-		t.Errorf("the program printed %q, %v", output, err)
+		t.Errorf("the program printed %q (%v), want \"old\"", output, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(version.Deploy, "crds/a")); string(text) != "old\n" {
-		t.Errorf("the deploy directory contains %q, %v", text, err)
+		t.Errorf("the deploy directory contains %q (%v), want \"old\"", text, err)
 	}
 	if kept, err := os.ReadDir(cache); len(kept) != 1 {
 		t.Errorf("the cache contains %v, %v", kept, err)
@@ -58,7 +58,7 @@ func TestBuild(t *testing.T) {
 func TestBuildFails(t *testing.T) {
 	clone, cache := t.TempDir(), t.TempDir()
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) {
-		t.Errorf("error without a repository: %v", err)
+		t.Errorf("error without a repository = %v, want ErrNoHistory", err)
 	}
 	write(t, clone, map[string]string{"go.mod": "module example.org/old\n\ngo 1.26.0\n", "cmd/hello/main.go": "broken",
 		"deploy/a": ""})
@@ -66,11 +66,11 @@ func TestBuildFails(t *testing.T) {
 	commit := commitAll(t, clone)
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) ||
 		!strings.Contains(err.Error(), "git fetch --unshallow") {
-		t.Errorf("error without the commit: %v", err)
+		t.Errorf("error without the commit = %v, want ErrNoHistory and the git command", err)
 	}
 	if _, err := Build(context.Background(), clone, cache, commit); err == nil || errors.Is(err, ErrNoHistory) ||
 		!strings.Contains(err.Error(), "expected 'package'") {
-		t.Errorf("error for a commit that does not compile: %v", err)
+		t.Errorf("error for a commit that does not compile = %v, want the compiler's error", err)
 	}
 	if kept, err := os.ReadDir(cache); len(kept) != 0 {
 		t.Errorf("the cache contains %v, %v", kept, err)

@@ -54,7 +54,7 @@ func TestNADKey(t *testing.T) {
 	} {
 		got, err := nadKey(podOf("p", test.networks, ""), test.ifName, "ns/net")
 		if got != test.want || (err == nil) != (test.want != "") {
-			t.Errorf("%s of %q: %q, %v; want %q", test.ifName, test.networks, got, err, test.want)
+			t.Errorf("key of %s in %q = %q, %v; want %q", test.ifName, test.networks, got, err, test.want)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestNetworks(t *testing.T) {
 	} {
 		_, err := parseNetwork("ns/net", []byte("{"+config+"}"))
 		if (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
-			t.Errorf("%s: %v, want %q", config, err, problem)
+			t.Errorf("%s: error = %v, want %q", config, err, problem)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestMappings(t *testing.T) {
 		"net:br-ex": true, "a:b,net:br-ex": true, "": false, "other:br-ex": false, "net": false, "other:net": false,
 	} {
 		if got := isMapped(list, "net"); got != want {
-			t.Errorf("%q: %t", list, got)
+			t.Errorf("with mappings %q, the network is mapped: %t", list, got)
 		}
 	}
 }
@@ -154,14 +154,14 @@ func TestServerRefuses(t *testing.T) {
 				PCI: t.TempDir()})
 			status, text := send(t, s, test.command, test.ifName, test.args, test.more)
 			if status != http.StatusBadRequest || !strings.Contains(text, test.want) {
-				t.Errorf("status %d: %s, want %q", status, text, test.want)
+				t.Errorf("got status %d: %s, want 400 with %q", status, text, test.want)
 			}
 		})
 	}
 	s := NewServer(Config{Client: fake.NewClientset(), Clock: testingclock.NewFakeClock(time.Unix(0, 0))})
 	for _, command := range []string{"CHECK", "STATUS"} {
 		if status, text := send(t, s, command, "", "", ""); status != http.StatusOK || text != "" {
-			t.Errorf("%s: %d %s", command, status, text)
+			t.Errorf("%s: got status %d %s, want 200 without a body", command, status, text)
 		}
 	}
 }
@@ -195,12 +195,12 @@ func TestServerWaits(t *testing.T) {
 	s := NewServer(Config{Client: fake.NewClientset(podOf("p", "net", "")), Clock: clock})
 	if waited, text := waitFor(t, s, clock, time.Second); waited < RealLimit || waited > RealLimit+10*time.Second ||
 		!strings.Contains(text, "failed to get pod annotation: timed out waiting for annotations") {
-		t.Errorf("after %s: %s", waited, text)
+		t.Errorf("unexpected answer after %s: %s", waited, text)
 	}
 	s = NewServer(Config{Client: fake.NewClientset(), Clock: clock})
 	if waited, text := waitFor(t, s, clock, pollInterval); waited > time.Second ||
 		!strings.Contains(text, "timed out waiting for pod after 1s") {
-		t.Errorf("after %s: %s", waited, text)
+		t.Errorf("unexpected answer after %s: %s", waited, text)
 	}
 }
 
@@ -294,13 +294,13 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	v := &vswitch{pci: t.TempDir()}
 	if _, err := v.functionLink("0000:41:00.0"); err == nil ||
 		!strings.Contains(err.Error(), "is no virtual function") {
-		t.Errorf("got %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(v.pci, "0000:41:10.0", "physfn"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := v.functionLink("0000:41:10.0"); err == nil || !strings.Contains(err.Error(), "no link on the host") {
-		t.Errorf("got %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }
 

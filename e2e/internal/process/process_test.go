@@ -61,14 +61,14 @@ func TestFind(t *testing.T) {
 		}
 	}
 	if _, err := One(InNamespace("net", namespace)); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error for several processes: %v", err) // the test and its child
+		t.Errorf("error for several processes = %v, want one other than not found", err) // the test and its child
 	}
 	found, err := One(mine)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if status, err := Status(found); err != nil || status.VmRSS < 1<<20 || status.VmHWM < status.VmRSS {
-		t.Errorf("the memory of a Go program is %d, with a peak of %d (%v)", status.VmRSS, status.VmHWM, err)
+		t.Errorf("implausible memory of a Go program: %d, with a peak of %d (%v)", status.VmRSS, status.VmHWM, err)
 	}
 }
 

@@ -148,7 +148,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	NeedsRoot(t)
 	s.once.Do(func() { s.err = s.start() })
 	if s.err != nil {
-		t.Fatalf("no cluster: %v", s.err)
+		t.Fatalf("cannot start the cluster: %v", s.err)
 	}
 	return s.cluster, s.client
 }
