@@ -26,6 +26,6 @@ func TestHowto(t *testing.T) {
 	}
 	claim := machine.Spec.Networks[0].ResourceClaim
 	if claim == nil || claim.ClaimName != machine.Spec.ResourceClaims[0].Name || claim.RequestName != "fn" {
-		t.Errorf("the network of the virtual machine refers to %+v", claim)
+		t.Errorf("the network of the virtual machine refers to %+v, want its claim and request fn", claim)
 	}
 }
