@@ -32,7 +32,7 @@ func skipUnlessPossible(t *testing.T, versions ...string) {
 		return
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("a cluster needs root")
+		t.Skip("needs root: starts a cluster")
 	}
 	for _, version := range append(versions, "") {
 		if _, cached, err := lab.Cached(t.Context(), lab.BuildOptions{Kubernetes: version}); err != nil || !cached {
@@ -110,22 +110,22 @@ func TestControlPlane(t *testing.T) {
 	pid, client := initPID(t, c), newClient(t, c)
 	status, err := c.Status(t.Context())
 	if err != nil || len(status) != 4 || !status[lab.Scheduler].Running {
-		t.Errorf("unexpected components %+v (%v)", status, err)
+		t.Errorf("components = %+v (%v), want four, with a running scheduler", status, err)
 	}
 	if got, err := client.Discovery().ServerVersion(); err != nil || got.Major+"."+got.Minor != version {
-		t.Errorf("the API server has version %v (%v)", got, err)
+		t.Errorf("API server has unexpected version %v (%v)", got, err)
 	}
 	if line, err := c.Exec(t.Context(), "cat",
 		fmt.Sprintf("/proc/%d/cmdline", status[lab.APIServer].PID)); err != nil ||
 		!bytes.Contains(line, []byte("DRAListTypeAttributes=true")) {
-		t.Errorf("the API server runs as %q (%v)", line, err)
+		t.Errorf("the API server's command line %q lacks the feature gate (%v)", line, err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Status: corev1.NodeStatus{
 		Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
 	}}
 	if made, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil ||
 		len(made.Spec.Taints) > 0 {
-		t.Errorf("no pod can be scheduled to the node %+v (%v)", made, err)
+		t.Errorf("the new node %+v has taints or was not created (%v)", made, err)
 	}
 	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod("probe"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 		}
 	}()
 	if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "running already") {
-		t.Errorf("the second start returned %v", err)
+		t.Errorf("the second start returned %v, want running already", err)
 	}
 	found, err := lab.Open(o)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 	}
 	status, err := c.Status(t.Context())
 	if err != nil || status[lab.Scheduler].Running || !status[lab.Kubelet].Running {
-		t.Errorf("unexpected state %+v (%v)", status, err)
+		t.Errorf("state = %+v (%v), want only the scheduler stopped", status, err)
 	}
 }
 
@@ -244,10 +244,10 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	}
 	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil ||
 		!strings.Contains(err.Error(), "oops") {
-		t.Errorf("a failing command returned %v", err)
+		t.Errorf("the error of a failing command = %v, want its stderr", err)
 	}
 	if sockets, err := c.NodeGlob("/var/run/containerd/containerd.sock"); err != nil || len(sockets) != 1 {
-		t.Errorf("found the sockets %v, %v", sockets, err)
+		t.Errorf("found sockets %v, %v; want one", sockets, err)
 	}
 }
 
@@ -342,7 +342,7 @@ func waitPod(
 			return reached(p), nil
 		})
 	if err != nil {
-		t.Fatalf("pod %s is not %s: %v: %+v", name, what, err, last)
+		t.Fatalf("pod %s did not become %s: %v: %+v", name, what, err, last)
 	}
 }
 
@@ -383,11 +383,11 @@ func checkNothingLeft(t *testing.T, c *lab.Cluster, pid string, mounts []byte, l
 	}
 	for _, p := range processes {
 		if line, err := os.ReadFile(p); err == nil && bytes.Contains(line, []byte(c.RunDir())) {
-			t.Errorf("left behind: %s", line)
+			t.Errorf("a process was left behind: %s", line)
 		}
 	}
 	if !bytes.Equal(mounts, hostMounts(t)) {
-		t.Errorf("the host's mounts changed:\n%s\nto\n%s", mounts, hostMounts(t))
+		t.Errorf("the host's mounts changed from\n%s\nto\n%s", mounts, hostMounts(t))
 	}
 	if now := hostState(t); now != links {
 		t.Errorf("the host's interfaces changed from %q to %q", links, now)

@@ -58,7 +58,7 @@ func TestPathsStayInTheNode(t *testing.T) {
 		}
 	}
 	if got, err := globIn(root, "/run/netns/dra-1/x*"); err != nil || len(got) > 0 {
-		t.Errorf("the matches below a file are %v, %v", got, err)
+		t.Errorf("matches below a file = %v, %v; want none", got, err)
 	}
 	if got, err := resolveIn(root, "/data/loop/x"); err == nil {
 		t.Errorf("a link to itself resolved to %s", got)
@@ -86,6 +86,6 @@ func TestFilesOfProcessesThatEnd(t *testing.T) {
 	defer func() { _ = files.Close() }()
 	ended := fmt.Sprintf("/proc/self/fd/%d", files.Fd())
 	if got, err := globIn("/", ended+"/*"); err != nil || len(got) > 0 {
-		t.Errorf("files are %v, %v", got, err)
+		t.Errorf("files of an ended node = %v, %v; want none", got, err)
 	}
 }

@@ -39,7 +39,7 @@ func TestNodes(t *testing.T) {
 	t.Run("reboot", func(t *testing.T) { checkReboot(ctx, t, c, client) })
 	t.Run("off", func(t *testing.T) { checkOff(ctx, t, client, second) })
 	if _, err := c.Node("3"); err == nil {
-		t.Error("there is a third node")
+		t.Error("opening a third node succeeded, want an error")
 	}
 	if err := c.Down(ctx); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 			}
 			connected, err := second.Connected(segment)
 			if err != nil || connected != (segment != unplugged) {
-				t.Errorf("with %q disconnected, %s is reported as connected: %v (%v)", unplugged, segment, connected,
+				t.Errorf("with %q disconnected, %s was reported as connected: %v (%v)", unplugged, segment, connected,
 					err)
 			}
 		}
@@ -160,24 +160,24 @@ func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kuber
 	}
 	for _, all := range [][3]string{before, after} {
 		if all[1] != all[0] || all[2] != all[0] || all[0] == strings.TrimSpace(string(kernel)) {
-			t.Errorf("node, container and API server have the boot IDs %q", all)
+			t.Errorf("boot IDs of node, container and API server = %q, want one that is not the machine's", all)
 		}
 	}
 	if before == after {
-		t.Errorf("the boot ID is still %q", after)
+		t.Errorf("the boot ID did not change: %q", after)
 	}
 	for i := range linksBefore {
 		if slices.Contains(linksBefore, linksAfter[i]) {
-			t.Errorf("the links had the indexes %q, and now %q", linksBefore, linksAfter)
+			t.Errorf("links reused indexes: %q before the boot, now %q", linksBefore, linksAfter)
 		}
 	}
 	if slices.IsSorted(linksBefore) == slices.IsSorted(linksAfter) {
-		t.Errorf("the links are in the same order: %q and %q", linksBefore, linksAfter)
+		t.Errorf("the order of the links did not change: indexes %q and %q", linksBefore, linksAfter)
 	}
 	if left := output(t, second, "sh", "-c",
 		"ls -d /run/mark /var/lib/mark /var/lib/cni/mark /etc/mark /opt/cni/bin/mark || true"); left !=
 		"/etc/mark\n/opt/cni/bin/mark\n/var/lib/cni/mark\n/var/lib/mark" {
-		t.Errorf("the files %q still exist", left)
+		t.Errorf("files %q remain, want all except /run/mark", left)
 	}
 	if now := output(t, first, "pgrep", "-n", "containerd"); now != firstBefore {
 		t.Errorf("containerd on the other node was process %s and is now %s", firstBefore, now)
@@ -206,7 +206,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 		}
 	}
 	if _, err := os.Stat(root); err == nil || n.On() {
-		t.Errorf("%s still exists", root)
+		t.Errorf("the node is still on, or %s still exists", root)
 	}
 	if _, err := n.Exec(ctx, "true"); err == nil {
 		t.Error("a command ran on a node that is off")
@@ -226,7 +226,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 		}
 	}
 	if !n.On() {
-		t.Error("another handle does not report the node as on")
+		t.Error("another handle reports that the node is off")
 	}
 	waitPod(ctx, t, client, n.NodeName(), "restarted again", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 1

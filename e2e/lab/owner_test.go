@@ -22,7 +22,7 @@ const ownerVariable = "LAB_TEST_OWNER"
 // TestOwner is not a test: TestClusterEndsWithItsOwner runs it as a program and kills it.
 func TestOwner(t *testing.T) {
 	if os.Getenv(ownerVariable) == "" {
-		t.Skip("only runs as a part of TestClusterEndsWithItsOwner")
+		t.Skip("only runs as part of TestClusterEndsWithItsOwner")
 	}
 	c, err := lab.Up(t.Context(), lab.Options{Name: "labtest-owner"})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 		t.Errorf("the cluster outlived its owner: %v", err)
 	}
 	if found, err := lab.Remove(t.Context(), lab.Options{Name: "labtest-owner"}); err != nil || !found {
-		t.Errorf("Remove did not remove the remains of the killed owner (%v, %v)", found, err)
+		t.Errorf("Remove did not remove what the killed owner left (%v, %v)", found, err)
 	}
 	checkNothingLeft(t, c, pid, mounts, links)
 }

@@ -100,7 +100,7 @@ func TestCommandLines(t *testing.T) {
 	for _, c := range Components() {
 		args, err := commandLine(c, plain, b)
 		if must(t, args, err)[0] != "/bin-dir/"+string(c) {
-			t.Errorf("component %s runs %s", c, args[0])
+			t.Errorf("component %s runs unexpected program %s", c, args[0])
 		}
 		if line := strings.Join(args, " "); strings.Contains(line, "feature-gates") ||
 			strings.Contains(line, "runtime-config") {
@@ -125,7 +125,7 @@ func TestCommandLines(t *testing.T) {
 		must(t, lone, err)
 		whole, err := commandLine(c, plain, b)
 		if !slices.Contains(lone, want) || slices.Contains(must(t, whole, err), want) {
-			t.Errorf("%s runs with %v in a control plane, but with %v in a cluster", c, lone, whole)
+			t.Errorf("args of %s do not differ: %v in a lone control plane, %v in a cluster", c, lone, whole)
 		}
 	}
 	if _, err := commandLine("other", plain, b); err == nil {
@@ -140,7 +140,7 @@ func TestPKI(t *testing.T) {
 	}
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(read(t, dir, "ca.crt")) {
-		t.Fatal("there is no certificate authority")
+		t.Fatal("ca.crt contains no certificate")
 	}
 	for _, id := range identities("worker") {
 		block, _ := pem.Decode(read(t, dir, id.file+".crt"))
@@ -155,7 +155,7 @@ func TestPKI(t *testing.T) {
 		if id.kubeconfig {
 			config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, id.file+".kubeconfig"))
 			if must(t, config, err).Host != apiURL {
-				t.Errorf("%s refers to the server %s", id.file, config.Host)
+				t.Errorf("%s refers to unexpected server %s", id.file, config.Host)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func TestPKIOfANode(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(read(t, dir, "ca.crt"), read(t, plane, "ca.crt")) || exists(filepath.Join(dir, "ca.key")) {
-		t.Error("the node has another certificate authority, or its key")
+		t.Error("the node has a different certificate authority, or has the authority's key")
 	}
 }
 
@@ -240,7 +240,7 @@ func TestToolsFollowGoMod(t *testing.T) {
 	tools, err := readTools(t.Context(), dir)
 	must(t, tools, err)
 	if len(tools.tools) < 20 || !strings.Contains(strings.Join(tools.flags, " "), "version.gitVersion=v1.") {
-		t.Errorf("unexpected tools %v with %q", tools.tools, tools.flags)
+		t.Errorf("unexpected tools %v or build flags %q", tools.tools, tools.flags)
 	}
 	var plugins []string
 	for _, tool := range tools.tools {
@@ -253,7 +253,7 @@ func TestToolsFollowGoMod(t *testing.T) {
 	}
 	again, err := readTools(t.Context(), dir)
 	if must(t, again, err).hash != tools.hash {
-		t.Error("the hash is not stable")
+		t.Error("the same input resulted in different hashes")
 	}
 	for name, change := range map[string]func(*toolchain) string{
 		"Go":    func(*toolchain) string { return "go9.9" },
@@ -263,7 +263,7 @@ func TestToolsFollowGoMod(t *testing.T) {
 		changed := tools
 		other, err2 := changed.fingerprint(change(&changed))
 		if must(t, base, errors.Join(err, err2)) == other {
-			t.Errorf("a different %s led to the same hash", name)
+			t.Errorf("a different %s resulted in the same hash", name)
 		}
 	}
 	if _, err := buildFlags(goMod{}); err == nil {
@@ -283,7 +283,7 @@ func TestToolsOfAnotherVersion(t *testing.T) {
 	must(t, tools, err)
 	flags := strings.Join(tools.flags, " ")
 	if !strings.Contains(flags, "gitVersion=v1.36.") || !strings.Contains(flags, "gitMinor=36") {
-		t.Errorf("built with %q", flags)
+		t.Errorf("got build flags %q, want version 1.36", flags)
 	}
 	for _, c := range []Component{APIServer, ControllerManager, Scheduler, "kubectl"} {
 		if !slices.Contains(tools.tools, "k8s.io/kubernetes/cmd/"+string(c)) {
@@ -293,7 +293,7 @@ func TestToolsOfAnotherVersion(t *testing.T) {
 	for _, unknown := range []string{"1.2", "../1.36", "*"} {
 		if dir, err := toolsDir(filepath.Dir(filepath.Dir(tools.dir)), unknown); err == nil ||
 			!strings.Contains(err.Error(), "1.36") {
-			t.Errorf("the directory of version %q is %q (%v)", unknown, dir, err)
+			t.Errorf("toolsDir of unknown version %q returned %q (%v)", unknown, dir, err)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestBuildLog(t *testing.T) {
 		}
 	}
 	if l.packages() != 2 || !strings.Contains(l.tail(), "x.go:1:2: wrong") {
-		t.Errorf("counted %d packages, kept %q", l.packages(), l.tail())
+		t.Errorf("got %d packages and tail %q, want 2 and the error", l.packages(), l.tail())
 	}
 }
 
@@ -355,7 +355,7 @@ func TestWaitForALockIsTold(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(said).ReadString('\n')
 	if err != nil || !strings.Contains(line, "waiting for another process") || !strings.Contains(line, path) {
-		t.Errorf("the progress is %q, %v", line, err)
+		t.Errorf("unexpected progress %q, %v", line, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, said) }() // ends when the pipe is closed
 	unlock()
@@ -381,7 +381,7 @@ func TestForeignRunDirIsLeftAlone(t *testing.T) {
 
 func TestOpenTellsThatNothingRuns(t *testing.T) {
 	if _, err := Open(Options{CacheDir: t.TempDir()}); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("got %v", err)
+		t.Errorf("opening a cluster that is not running returned %v, want ErrNotRunning", err)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestJoining(t *testing.T) {
 			for _, c := range j.Components {
 				have = append(have, Component(c.Name))
 				if c.Health == "" || !strings.HasPrefix(c.Argv[0], "/programs/") {
-					t.Errorf("%s is started as %q and its health is checked at %q", c.Name, c.Argv, c.Health)
+					t.Errorf("%s has unexpected command %q or health check %q", c.Name, c.Argv, c.Health)
 				}
 				if imports := c.Name == string(Containerd); imports && len(c.Images) != 3 || !imports &&
 					len(c.Images) > 0 {
@@ -413,7 +413,7 @@ func TestJoining(t *testing.T) {
 				}
 				for _, path := range c.Images {
 					if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
-						t.Errorf("%s is not visible on the machine", path)
+						t.Errorf("%s does not exist in the run directory", path)
 					}
 				}
 			}
@@ -425,7 +425,7 @@ func TestJoining(t *testing.T) {
 			}
 			config, err := kubeletConfig(o, "group")
 			if err != nil || !strings.Contains(string(config), "address: "+test.address) {
-				t.Errorf("the kubelet is not reachable at %s: %v\n%s", test.address, err, config)
+				t.Errorf("the kubelet's configuration lacks address %s: %v\n%s", test.address, err, config)
 			}
 			if !strings.Contains(containerdConfig("runc", "", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
 				t.Error("containerd's configuration does not contain the NRI timeout")
@@ -476,7 +476,7 @@ func TestPackRefuses(t *testing.T) {
 	} {
 		o.CacheDir = t.TempDir()
 		if _, err := Pack(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("want an error that contains %q, got %v", want, err)
+			t.Errorf("want error that contains %q, got %v", want, err)
 		}
 	}
 }
