@@ -41,7 +41,7 @@ func measured(t *testing.T) map[string][]string {
 		}
 	}
 	if len(metrics) < 10 {
-		t.Fatalf("found only %d metrics in the documentation", len(metrics))
+		t.Fatalf("found only %d metrics in the documentation, want at least 10", len(metrics))
 	}
 	return metrics
 }
@@ -141,7 +141,7 @@ func TestAlerts(t *testing.T) {
 				seen[rule.Alert] = true
 				checkQuery(t, metrics, rule.Expr)
 				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
-					t.Errorf("the severity is %q", rule.Labels["severity"])
+					t.Errorf("severity = %q, want critical, warning or info", rule.Labels["severity"])
 				}
 				for _, name := range []string{"summary", "description"} {
 					text := rule.Annotations[name]
@@ -156,7 +156,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	if len(seen) < 5 {
-		t.Errorf("found only %d alerts", len(seen))
+		t.Errorf("found only %d alerts, want at least 5", len(seen))
 	}
 }
 
@@ -198,6 +198,6 @@ func TestDashboard(t *testing.T) {
 		})
 	}
 	if len(dashboard.Panels) < 10 {
-		t.Errorf("the dashboard has only %d panels", len(dashboard.Panels))
+		t.Errorf("the dashboard has only %d panels, want at least 10", len(dashboard.Panels))
 	}
 }
