@@ -44,7 +44,7 @@ func TestPodsOnABridge(t *testing.T) {
 	}
 	if have := strings.Join(vlans, ", "); len(vlans) != 4 || strings.Count(have, "100") != 2 ||
 		!strings.Contains(have, "200") || !strings.Contains(have, "5 7 8") {
-		t.Errorf("ports have the VLANs %q", have)
+		t.Errorf("ports have unexpected VLANs %q", have)
 	}
 	pods[0].Reaches(pods[1], "10.9.0.12")
 	pods[0].Isolated(pods[2], "10.9.0.13")
@@ -65,7 +65,7 @@ func TestBridgeThatIsNotThere(t *testing.T) {
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.vsctl("del-br", "br1")
 	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "br1") {
-		t.Errorf("error for ADD to a missing bridge: %v", err)
+		t.Errorf("ADD to a missing bridge returned %v, want an error that names the bridge", err)
 	}
 	b.emptiness()
 }
@@ -111,7 +111,7 @@ func TestRestart(t *testing.T) {
 	b.kill(daemon)
 	b.kill(server)
 	if err := right.Del(); err == nil || !strings.Contains(err.Error(), "ovsdb") {
-		t.Errorf("error for DEL while Open vSwitch was down: %v", err)
+		t.Errorf("DEL without Open vSwitch returned %v, want an error that names ovsdb", err)
 	}
 	if err := d.prepare("late", "br1", onBridge("", 4), false).Add(); err == nil {
 		t.Error("ADD succeeded while Open vSwitch was down")
@@ -161,7 +161,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	}
 	key := d.Executor.Leftovers()[0].Key
 	if err := d.Executor.Retry(t.Context(), key); err == nil {
-		t.Error("the pod's leftover was rolled back without the bridge")
+		t.Error("the pod's leftover was rolled back although the bridge is missing")
 	}
 	b.vsctl("add-br", "br1")
 	b.must(d.Executor.Retry(t.Context(), key))
@@ -178,7 +178,7 @@ func TestSocketIsMissing(t *testing.T) {
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.must(os.Rename(runDir+"/db.sock", runDir+"/other.sock"))
 	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "db.sock") {
-		t.Errorf("error for ADD without the socket: %v", err)
+		t.Errorf("ADD without the socket returned %v, want an error that names the socket", err)
 	}
 	b.must(os.Rename(runDir+"/other.sock", runDir+"/db.sock"))
 	b.must(p.Add())

@@ -73,12 +73,12 @@ func TestDiscovery(t *testing.T) {
 	}, b.facts("br1", "br2", "internal0", "m0", "m1", "m2", "ovs-system", "bond0", "patch1", "patch2"))
 	for _, name := range []string{"m0", "m1"} {
 		if reason := b.busy(name); !strings.Contains(reason, "ovs-system") {
-			t.Errorf("port %s is busy because of %q, want the datapath as the reason", name, reason)
+			t.Errorf("reason that port %s is busy = %q, want ovs-system", name, reason)
 		}
 	}
 	b.vsctl("del-port", "br1", "m0")
 	if reason := b.busy("m0"); reason != "" {
-		t.Errorf("the former port is busy: %s", reason)
+		t.Errorf("the former port is still busy: %s", reason)
 	}
 	b.vsctl("del-br", "br1")
 	b.same("facts without a bridge", []string{"br2 ovs-internal bridge ovs", "m0 dummy"},
@@ -99,7 +99,7 @@ func TestUplinkAndItsFunctions(t *testing.T) {
 	slices.Sort(want)
 	b.same("facts", want, b.facts(pf, vf))
 	if reason := b.busy(pf); !strings.Contains(reason, "ovs-system") {
-		t.Errorf("the uplink is busy because of %q, want the datapath as the reason", reason)
+		t.Errorf("reason that the uplink is busy = %q, want ovs-system", reason)
 	}
 	if reason := b.busy(vf); reason != "" {
 		t.Errorf("the virtual function is busy: %s", reason)
@@ -108,11 +108,11 @@ func TestUplinkAndItsFunctions(t *testing.T) {
 	p := d.prepare("vf", vf, `[{name: net, type: host-device, config: {}}]`, true)
 	b.must(p.Add())
 	if have := p.Links(); len(have) != 1 {
-		t.Errorf("the pod has %q, want the function", have)
+		t.Errorf("the pod has links %q, want only the function", have)
 	}
 	b.must(p.Del())
 	if have := b.vsctl("list-ports", "br1"); have != pf {
-		t.Errorf("the bridge has the ports %q, want the uplink", have)
+		t.Errorf("the bridge has ports %q, want only the uplink", have)
 	}
 	b.LinkByName(vf)
 }

@@ -406,7 +406,7 @@ func (c *ovnCluster) addressOf(name, ifName, network, link string) string {
 	c.Helper()
 	shown := c.inPod(name, "ip", "address", "show", "dev", ifName)
 	if !strings.Contains(shown, "inet "+network) || !strings.Contains(shown, link) {
-		c.Errorf("%s of %s is\n%s\nwant an address in %s, and %s", ifName, name, shown, network, link)
+		c.Errorf("%s of %s:\n%s\nwant an address in %s, and %s", ifName, name, shown, network, link)
 	}
 	_, rest, _ := strings.Cut(shown, "inet ")
 	address, _, _ := strings.Cut(rest, "/")
@@ -501,7 +501,7 @@ func (c *ovnCluster) plantRows() {
 		if !slices.ContainsFunc(seen, func(problem error) bool {
 			return strings.Contains(problem.Error(), "Port table: leak")
 		}) {
-			c.Errorf("a planted port was not detected; the result is %v", seen)
+			c.Errorf("the planted port was not detected, got only %v", seen)
 		}
 		return
 	}
@@ -520,7 +520,7 @@ func (c *ovnCluster) plantRows() {
 		c.must(c.try("ovn-nbctl", "--timeout=5", "--db="+northbound, "ls-del", strings.Fields(string(id))[0]))
 	}
 	if !slices.ContainsFunc(seen, func(problem error) bool { return strings.Contains(problem.Error(), leak) }) {
-		c.Errorf("the second of two switches with the same name was not detected; the result is %v", seen)
+		c.Errorf("the second of two switches with the same name was not detected, got only %v", seen)
 	}
 }
 
@@ -555,7 +555,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.address("a", "10.108.0.", "mtu 1380")
 	c.reaches("a", c.address("b", "10.108.0.", "mtu 1380"))
 	if n := c.vethsOfDatapath(); n != 2 {
-		c.Errorf("the datapath is the master of %d veths, want those of two pods", n)
+		c.Errorf("the datapath has %d veths, want 2", n)
 	}
 
 	c.KillDriver()
