@@ -110,10 +110,10 @@ func (p *pair) comeAndGo(round int) (changed int32) {
 			changed++
 		}
 		if have := p.opened(pod); !slices.Equal(have, []string{p.node(devices[0])}) {
-			p.Errorf("round %d: pod %s opened %q, want %s of %s", round, pod, have, number, devices[0])
+			p.Errorf("round %d: pod %s was able to open %q, want only %s of %s", round, pod, have, number, devices[0])
 		}
 		if err := places[1-i].open(number); !errors.Is(err, unix.EPERM) {
-			p.Errorf("round %d: the other pod opened %s of pod %s: %v", round, number, pod, err)
+			p.Errorf("round %d: opening %s of pod %s in the other pod returned %v, want EPERM", round, number, pod, err)
 		}
 	}
 	seen := time.Now()

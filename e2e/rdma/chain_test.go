@@ -97,14 +97,14 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 		for i, pod := range pods {
 			node := b.node(fmt.Sprintf("rxe%d", i))
 			if !slices.Contains(pod.nodes(), node) || len(pod.nodes()) != 2 {
-				t.Errorf("round %d: pod %d has %q, want %s", round, i, pod.nodes(), node)
+				t.Errorf("round %d: pod %d has device nodes %q, want rdma_cm and %s", round, i, pod.nodes(), node)
 			}
 			if node != before[i] {
 				changed++
 			}
 			b.must(pod.open(filepath.Base(node)))
 			if err := pods[1-i].open(filepath.Base(node)); !errors.Is(err, unix.EPERM) {
-				t.Errorf("round %d: the other pod opened %s: %v", round, node, err)
+				t.Errorf("round %d: opening %s in the other pod returned %v, want EPERM", round, node, err)
 			}
 		}
 		for i, pod := range pods {
@@ -167,7 +167,7 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 			b.eventually("pod detached", pod.Del)
 			b.machine().has(links[0])
 			if devices := b.machine().devices(); !slices.Contains(devices, "rxe0") {
-				t.Errorf("the machine has %q", devices)
+				t.Errorf("the machine has RDMA devices %q, want them to include rxe0", devices)
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	pod.addOther("rxe0")
 	pod.Destroy() // the kernel renames the device to ibdevN
 	if err := pod.Del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
-		t.Errorf("unexpected error: %v", err)
+		t.Errorf("DEL returned %v, want an error that names rxe0", err)
 	}
 	b.must(netlink.RdmaLinkDel("rxe0"))
 	b.eventually("pod detached", pod.Del)
@@ -221,7 +221,7 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	})
 	if err := d.Executor.Check(context.Background(), pod.Attachment); err == nil ||
 		!strings.Contains(err.Error(), "RDMA device rxe0 is gone") {
-		t.Errorf("Check returned %v", err)
+		t.Errorf("Check returned %v, want RDMA device rxe0 is gone", err)
 	}
 	device := *pod.Attachment.Steps[0].Step.Device
 	for d.Executor.Quarantined(&device) == nil {
@@ -231,7 +231,7 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	}
 	if err := d.Executor.Quarantined(&device); !strings.Contains(err.Error(),
 		"its RDMA device rxe0 is not on the host") {
-		t.Errorf("the reason of the quarantine is %v", err)
+		t.Errorf("quarantine reason = %v, want it to name rxe0", err)
 	}
 	b.machine().addDevice("rxe5", links[0]) // an administrator creates a new one
 	for _, left := range d.Executor.Leftovers() {
@@ -253,7 +253,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	pod := d.tenant("pod", moving("netdev", 1), "veth0", true)
 	b.must(netlink.RdmaLinkDel("rxe0"))
 	if err := pod.Add(); err == nil || !strings.Contains(err.Error(), "it has none; load the RDMA module") {
-		t.Errorf("unexpected error: %v", err)
+		t.Errorf("ADD without an RDMA device returned %v, want an error that says so", err)
 	}
 	b.machine().has("veth0")
 }
@@ -294,7 +294,7 @@ func TestChainOnASharedPort(t *testing.T) {
 		devices, err := host.Linux{}.RDMAPorts()
 		b.must(err)
 		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.LinkByName("port").Attrs().Index}) {
-			t.Errorf("the machine has %+v", devices)
+			t.Errorf("the machine has RDMA ports %+v, want one on the link port", devices)
 		}
 		return // unit tests cover the rejected plans
 	}

@@ -166,10 +166,10 @@ spec:
 		return nil
 	})
 	if address != function {
-		c.Errorf("net1 of the pod is the link of the function %q, want %s", address, function)
+		c.Errorf("net1 of the pod belongs to function %q, want %s", address, function)
 	}
 	if text := c.kubectl("exec", "user", "--", "/usr/bin/ibv_devices"); !strings.Contains(text, "node GUID") {
-		c.Errorf("ibv_devices printed %q in the pod", text)
+		c.Errorf("ibv_devices in the pod printed %q, want a device", text)
 	}
 	c.goes("user")
 	c.eventually("function at home", func() error {
@@ -179,6 +179,6 @@ spec:
 		return nil
 	})
 	if diff := cmp.Diff(name, c.LinkOf(function).Attrs().Name); diff != "" {
-		c.Errorf("name of its link (-want +have):\n%s", diff)
+		c.Errorf("name of the function's link (-want +have):\n%s", diff)
 	}
 }

@@ -162,7 +162,7 @@ func (k *killing) place() (where [2]string) {
 	if devices := k.machine().devices(); slices.Contains(devices, "rxe0") {
 		where[1] = "machine"
 	} else if len(devices) > 0 {
-		k.Fatalf("the machine has the RDMA devices %q", devices)
+		k.Fatalf("the machine has RDMA devices %q, want only rxe0 or none", devices)
 	}
 	return where
 }

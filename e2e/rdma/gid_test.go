@@ -21,7 +21,7 @@ func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
 	verbs := t.Attachment.Steps[0].Verbs
 	if verbs == nil || len(verbs.Devices) != 1 || verbs.Unknown != "" {
-		t.Fatalf("the driver reports %+v", verbs)
+		t.Fatalf("the driver reported %+v, want one device", verbs)
 	}
 	return verbs.Devices[0]
 }
@@ -50,7 +50,7 @@ func (t *tenant) shows() {
 			port+"gid_attrs/ndevs/"+index).CombinedOutput()
 		want := fmt.Sprintf("%s\n%s\n%s\n", gid.GID, gid.Type, gid.Interface)
 		if have := strings.ReplaceAll(string(output), "IB/RoCE v1", cnichain.GIDRoCEv1); err != nil || have != want {
-			t.Errorf("entry %s is %q (%v), but the driver reports %q", index, output, err, want)
+			t.Errorf("GID entry %s is %q (%v), but the driver reported %q", index, output, err, want)
 		}
 	}
 	if t.uverbs(device.Name) != device.Verbs {
@@ -99,7 +99,7 @@ func TestChainTellsGIDs(t *testing.T) {
 		}
 		if first := pod.verbs().GIDs[0]; first.Type != cnichain.GIDRoCEv2 ||
 			!strings.HasPrefix(first.Address, "10.0.") {
-			t.Errorf("the preferred GID is %+v", first)
+			t.Errorf("unexpected preferred GID %+v", first)
 		}
 	}
 	right.talksBy(left, "10.0.0.2", "10.0.0.1", "10.0.0.1")
@@ -146,7 +146,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		for _, gid := range pod.verbs().GIDs {
 			if gid.Interface != "net1" || gid.Address != "" && !strings.HasPrefix(gid.Address, "fe80") &&
 				gid.Address != address {
-				t.Errorf("for the pod with %s, the driver reports %+v", address, gid)
+				t.Errorf("for the pod with address %s, the driver reported %+v", address, gid)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		verbs := d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
 		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
 			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
-			t.Errorf("for a pod with the address of another pod, the driver reports %+v", verbs)
+			t.Errorf("for a pod with another pod's address, the driver reported %+v, want unknown", verbs)
 		}
 	}
 	for _, pod := range []*tenant{first, second, same} {

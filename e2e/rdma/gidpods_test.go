@@ -77,7 +77,7 @@ func TestClusterPodsReadGIDs(t *testing.T) {
 		gid := device.GIDs[0]
 		if told["RDMA_DEVICE"] != device.Name || told["VERBS_DEVICE"] != device.Verbs || told["GID"] != gid.GID ||
 			told["GID_INDEX"] != fmt.Sprint(gid.Index) || told["GID_TYPE"] != "RoCE v2" || gid.Interface != "net1" {
-			t.Errorf("pod %s has the variables %v, but its claim has the device %+v", pod, told, device)
+			t.Errorf("pod %s has variables %v, which do not match the device in its claim: %+v", pod, told, device)
 		}
 		output, err := c.execute(context.Background(), pod, "/usr/bin/cat",
 			"/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/net/nic/dra.networking-metadata.json")

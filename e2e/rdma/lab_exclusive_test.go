@@ -87,7 +87,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	machine.sees("rxe0", "rxe1")
 	for i, device := range []string{"rxe0", "rxe1"} {
 		if _, err := os.Stat(testbench.SysPCI(b.addressOf(links[i]), "infiniband", device)); err != nil {
-			b.Errorf("the RDMA device is not below its PCI function: %v", err)
+			b.Errorf("the RDMA device is not below its PCI function in sysfs: %v", err)
 		}
 	}
 	b.must(machine.moveDevice("rxe0", left.place))
@@ -135,7 +135,7 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	for _, e := range ends {
 		node := b.uverbs(e.device)
 		if err := e.open(node); err != nil {
-			b.Errorf("%s of %s cannot be opened in its namespace: %v", node, e.device, err)
+			b.Errorf("cannot open %s of %s in its own namespace: %v", node, e.device, err)
 		}
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(node); other != e && !errors.Is(err, unix.EPERM) {
@@ -174,7 +174,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 	node := testbench.SysPCI(b.addressOf(links[1]), "infiniband", machine.devices()[0])
 	if _, err := os.Stat(node); err != nil {
-		b.Errorf("the device with the new name does not belong to the function: %v", err)
+		b.Errorf("the renamed device does not belong to the function: %v", err)
 	}
 }
 

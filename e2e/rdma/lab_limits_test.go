@@ -90,6 +90,6 @@ func TestLabCgroupLimits(t *testing.T) {
 	limits, err := os.ReadFile(filepath.Join(group, "rdma.max"))
 	b.must(err)
 	if have, want := strings.TrimSpace(string(limits)), "rxe0 hca_handle=1 hca_object=2"; have != want {
-		b.Errorf("the limits are %q, want %q", have, want)
+		b.Errorf("limits = %q, want %q", have, want)
 	}
 }

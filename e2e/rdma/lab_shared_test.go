@@ -15,7 +15,7 @@ func (b *bench) opensEverywhere(ends ...*end) {
 	for _, e := range ends {
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(b.uverbs(e.device)); err != nil {
-				b.Errorf("opening %s in %s returned %v", e.device, other.Path, err)
+				b.Errorf("cannot open %s in %s: %v", e.device, other.Path, err)
 			}
 		}
 	}

@@ -92,7 +92,7 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 		place := c.pod(name, template)
 		p := &peer{pod: name, end: &end{place: place, address: place.addressOfPod()}}
 		if p.address == "" {
-			c.Fatalf("pod %s has no address", name)
+			c.Fatalf("pod %s has no IPv4 address on net1", name)
 		}
 		nodes, err := c.execute(context.Background(), name, "/usr/bin/find", "/dev/infiniband", "-type", "c")
 		c.must(err)
@@ -102,12 +102,12 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 			}
 		}
 		if p.device == "" || len(strings.Fields(nodes)) != 2 {
-			c.Fatalf("pod %s has %q, want rdma_cm and the node of one of %q", name, nodes, devices)
+			c.Fatalf("pod %s has device nodes %q, want rdma_cm and the node of one of %q", name, nodes, devices)
 		}
 		peers = append(peers, p)
 	}
 	if peers[0].device == peers[1].device {
-		c.Fatalf("both pods have the device %s", peers[0].device)
+		c.Fatalf("both pods have device %s, want different devices", peers[0].device)
 	}
 	return peers
 }

@@ -66,7 +66,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.quarantined(1)
 	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "rename the RDMA device that has it"; err != nil || !strings.Contains(leftovers, reason) {
-		t.Errorf("the quarantined device is %s (%v), want the reason %q", leftovers, err, reason)
+		t.Errorf("leftovers = %s (%v), want a quarantined device with reason %q", leftovers, err, reason)
 	}
 	c.podObject("second", "taken", checked)
 	c.Waits("second")

@@ -30,7 +30,7 @@ func (b *bench) load() {
 	modules, err := filepath.Glob("/opt/modules/*/rdma_rxe.ko")
 	b.must(err)
 	if len(modules) != 1 {
-		b.Fatalf("the machine has the modules %q", modules)
+		b.Fatalf("found modules %q, want one", modules)
 	}
 	b.Exec("insmod", modules[0])
 }
@@ -71,7 +71,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	user := c.inside("user")
 	theirs := user.devices()
 	if len(theirs) != 1 {
-		t.Fatalf("the pod has the RDMA devices %q", theirs)
+		t.Fatalf("the pod has RDMA devices %q, want one", theirs)
 	}
 	c.unload()
 	loaded := false
@@ -89,7 +89,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil ||
 		!strings.Contains(leftovers, reason) {
-		t.Errorf("the quarantined device is %s (%v), want the reason %q", leftovers, err, reason)
+		t.Errorf("leftovers = %s (%v), want a quarantined device with reason %q", leftovers, err, reason)
 	}
 	if _, err := c.Process("late"); err == nil {
 		t.Error("a pod started without its RDMA device")
@@ -102,7 +102,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.release()
 	c.Ready("late")
 	if devices := c.inside("late").devices(); len(devices) != 1 {
-		t.Errorf("the pod has the RDMA devices %q", devices)
+		t.Errorf("the pod has RDMA devices %q, want one", devices)
 	}
 	c.goes("late")
 	c.onMachine("rxe0", "rxe1")
@@ -173,7 +173,7 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	values, names := c.limits("two")
 	if devices := two.devices(); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) ||
 		len(devices) != 2 || !slices.Equal(slices.Sorted(slices.Values(names)), devices) {
-		t.Fatalf("%q have the limits %q, but the pod has the devices %q", names, values, devices)
+		t.Fatalf("devices %q have limits %q, but the pod has devices %q", names, values, devices)
 	}
 	for _, name := range names {
 		c.limited("two", name)
@@ -186,11 +186,11 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	}
 	if values, have := c.limits("single"); !slices.Equal(values, []string{"hca_handle=1"}) ||
 		!slices.Equal(have, names[:1]) {
-		t.Errorf("%q have the limits %q", have, values)
+		t.Errorf("devices %q have limits %q, want one device with hca_handle=1", have, values)
 	}
 	c.limited("single", names[0])
 	if values, _ := c.limits("two"); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) {
-		t.Errorf("the other pod now has the limits %q", values)
+		t.Errorf("limits of the other pod changed to %q", values)
 	}
 	c.goes("single")
 	c.released("single")

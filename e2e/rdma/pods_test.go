@@ -137,7 +137,7 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 		}
 	}
 	if last := <-ended; last.err != nil {
-		c.Fatalf("%q: %v: %s", serve, last.err, last.output)
+		c.Fatalf("server %q failed: %v: %s", serve, last.err, last.output)
 	}
 }
 
@@ -205,14 +205,14 @@ func TestClusterLockedMemory(t *testing.T) {
 			"--output", "SOFT,HARD")
 		c.must(err)
 		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
-			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
+			t.Errorf("pod %s has locked memory limits %q, want %s", template, fields, want.limit)
 		}
 		// A server that was able to register its memory waits for a peer until the timeout program kills it, and the
 		// exit status is 124.
 		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
 			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
 		if err == nil || !strings.Contains(output, want.text) {
-			t.Errorf("pod %s: %v: %s, want %q", template, err, output, want.text)
+			t.Errorf("ibv_rc_pingpong in pod %s returned %v: %s, want %q", template, err, output, want.text)
 		}
 		c.goes(template)
 		c.onMachine("rxe0", "rxe1")

@@ -103,7 +103,7 @@ spec:
 		}
 		attached := func(link string) bool { return strings.HasPrefix(link, "net1") }
 		if links := place.Links(); slices.ContainsFunc(links, attached) {
-			t.Errorf("pod %s has the interfaces %q", name, links)
+			t.Errorf("pod %s has interfaces %q, want none from the claim", name, links)
 		}
 	}
 	address, err := c.execute(context.Background(), "server", "/bin/hostname", "-i")

@@ -111,7 +111,7 @@ func (e *end) converse(server *end, serve, clientArgs []string) {
 		}
 	}
 	if err := <-ended; err != nil {
-		e.Fatalf("%q: %v: %s", serve, err, &said)
+		e.Fatalf("server %q failed: %v: %s", serve, err, &said)
 	}
 	e.Logf("%s from %s to %s took %s", clientArgs[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
 }
