@@ -99,7 +99,7 @@ func makeRelease(t *testing.T, clone string, key *ecdsa.PrivateKey) string {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(out), ".release-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("directories were left behind: %v", left)
 	}
 	return out
 }
@@ -130,7 +130,7 @@ func TestRelease(t *testing.T) {
 		}
 		if report.Version != version || report.Registry != "registry.example/team" || !report.Signed ||
 			report.Builder != release.ByHand || report.Files != 13 {
-			t.Errorf("the report is %+v", report)
+			t.Errorf("unexpected report %+v", report)
 		}
 	})
 	t.Run("is the same from another folder", func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestRelease(t *testing.T) {
 	t.Run("is not another version", func(t *testing.T) {
 		_, err := release.Verify(first, "v0.3.1", &key.PublicKey)
 		if err == nil || !strings.Contains(err.Error(), "these are the files of "+version+", not of v0.3.1") {
-			t.Errorf("got %v", err)
+			t.Errorf("verifying another version returned %v, want an error that names both versions", err)
 		}
 	})
 	t.Run("runs its programs", func(t *testing.T) { selfTest(t, first, &key.PublicKey) })
@@ -205,7 +205,7 @@ func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 		t.Fatal(err)
 	}
 	if _, err := release.Verify(dir, version, &key.PublicKey); err != nil {
-		t.Errorf("error for the unchanged release: %v", err)
+		t.Errorf("verifying the unchanged release failed: %v", err)
 	}
 }
 
@@ -227,7 +227,7 @@ func materials(t *testing.T, dir string) {
 		"application dra-network-driver",
 		"application netdra", "application tiny"}
 	if bom.BOMFormat != "CycloneDX" || !slices.Equal(names[:5], want) || !slices.Contains(names, "library std") {
-		t.Errorf("the SBOM is %s %s of %v", bom.BOMFormat, bom.SpecVersion, names)
+		t.Errorf("the SBOM has unexpected format %s %s or components %v", bom.BOMFormat, bom.SpecVersion, names)
 	}
 	var envelope struct{ Payload []byte }
 	if err := json.Unmarshal(files["provenance.intoto.json"], &envelope); err != nil {
@@ -236,7 +236,7 @@ func materials(t *testing.T, dir string) {
 	for name := range files {
 		if !strings.HasPrefix(name, "SHA256SUMS") && name != "provenance.intoto.json" &&
 			!bytes.Contains(envelope.Payload, []byte(`"`+name+`"`)) {
-			t.Errorf("the provenance does not contain %s", name)
+			t.Errorf("the provenance does not include %s", name)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func TestUnsigned(t *testing.T) {
 		t.Error("a release without a signature was accepted as signed")
 	}
 	if report, err := release.Verify(dir, version, nil); err != nil || report.Signed {
-		t.Errorf("%+v: %v", report, err)
+		t.Errorf("verifying an unsigned release without a key returned %+v, %v", report, err)
 	}
 	t.Run("whose checksums fit another program", func(t *testing.T) { substituted(t, dir) })
 }
@@ -324,7 +324,7 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	}
 	err = release.SelfTest(t.Context(), dir, "", report, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `netdra says ""`) {
-		t.Errorf("programs that do not report their version passed: %v", err)
+		t.Errorf("error for programs that do not report their version = %v", err)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestKeys(t *testing.T) {
 	for name, good := range map[string][]byte{"PKCS 8": block("PRIVATE KEY", encoded),
 		"SEC 1": block("EC PRIVATE KEY", old)} {
 		if parsed, err := release.ParseKey(good); err != nil || !parsed.Equal(key) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("parsing a valid key (%s) failed: %v", name, err)
 		}
 	}
 	for name, bad := range map[string][]byte{"nothing": nil, "P-384": block("PRIVATE KEY", wrong),
