@@ -88,7 +88,7 @@ func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	}
 	go informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		t.Fatal("cannot watch ResourceSlices")
+		t.Fatal("the cache of ResourceSlices did not sync")
 	}
 }
 

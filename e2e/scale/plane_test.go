@@ -143,7 +143,7 @@ func (p *plane) etcd(t *testing.T, path, body string, answer any) {
 	t.Helper()
 	data := p.askEtcd(t, http.MethodPost, path, strings.NewReader(body))
 	if err := json.Unmarshal(data, answer); err != nil {
-		t.Fatalf("etcd responded with %q to %s: %v", data, path, err)
+		t.Fatalf("cannot parse etcd's response %q to %s: %v", data, path, err)
 	}
 }
 

@@ -87,7 +87,7 @@ func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 		}
 	}
 	if len(nodeOf) < pods {
-		t.Fatalf("%d of %d pods are bound: %v", len(nodeOf), pods, context.Cause(ctx))
+		t.Fatalf("only %d of %d pods were bound: %v", len(nodeOf), pods, context.Cause(ctx))
 	}
 	used := f.use(t, lab.Scheduler)
 	profiled()
@@ -150,7 +150,7 @@ func (f *fleet) untilClaims(t *testing.T, count int) {
 		event, ok := <-claims.ResultChan()
 		claim, isClaim := event.Object.(*resourceapi.ResourceClaim)
 		if !ok || !isClaim {
-			t.Fatalf("there are %d claims instead of %d, and the watch ended: %v", len(seen), count, event.Object)
+			t.Fatalf("the watch ended after %d of %d claims: %v", len(seen), count, event.Object)
 		}
 		if seen[claim.Name] = true; event.Type == watch.Deleted {
 			delete(seen, claim.Name)

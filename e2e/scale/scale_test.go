@@ -122,7 +122,7 @@ func (f *fleet) publish(t *testing.T, all *figures) {
 	made := f.requests(t).since(before)
 	all.Restart.FirstWrites = made.writes()
 	if want := f.slices(); made.writes() != want {
-		t.Errorf("%d slices were written %d times: %v", want, made.writes(), made)
+		t.Errorf("want one write for each of %d slices, got %d writes: %v", want, made.writes(), made)
 	}
 }
 
@@ -167,7 +167,7 @@ func (f *fleet) restart(t *testing.T, all *figures) {
 	all.Restart.PolicyWrites = f.writesOfChange(count)
 	all.Restart.Writes = f.requests(t).since(before).writes() - all.Restart.PolicyWrites
 	if all.Restart.Writes != 0 {
-		t.Errorf("restarted drivers wrote %d unchanged slices", all.Restart.Writes)
+		t.Errorf("restarted drivers wrote %d unchanged slices, want none", all.Restart.Writes)
 	}
 }
 
