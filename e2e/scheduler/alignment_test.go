@@ -82,7 +82,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 			}
 			for _, device := range devices {
 				if len(devices) != 3 || below[device.Device] != below[devices[0].Device] {
-					t.Errorf("pod %d has %s, of which %s is below %s", i, names(devices), device.Device,
+					t.Errorf("pod %d got misaligned devices %s: %s is below %s", i, names(devices), device.Device,
 						below[device.Device])
 				}
 			}

@@ -160,10 +160,10 @@ exposure:
 				continue
 			}
 			if len(devices) != 1 || !strings.HasPrefix(devices[0].Device, nicName(0)+test.device) {
-				t.Fatalf("%s: got %s", test.title, names(devices))
+				t.Fatalf("%s: got unexpected devices %s", test.title, names(devices))
 			}
 			if used, shared := devices[0].ConsumedCapacity["dra.networking/macvlans"]; shared != (test.consumed != "") || shared && used.String() != test.consumed {
-				t.Errorf("%s: took %s macvlans, want %s", test.title, &used, test.consumed)
+				t.Errorf("%s: consumed %s macvlans, want %s", test.title, &used, test.consumed)
 			}
 		}
 	})

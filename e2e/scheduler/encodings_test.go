@@ -26,13 +26,13 @@ func TestEncodings(t *testing.T) {
 			flag := slices.ContainsFunc(slices.Collect(maps.Keys(device.Attributes)), isPluginFlag)
 			list := device.Attributes["dra.networking/supportedCNIs"].StringValues != nil
 			if want := slices.Contains(p.encodings, listAttributes); list != want || flag == want {
-				t.Errorf("%s: CNI plugins are published as a list: %t, and as booleans: %t", name, list, flag)
+				t.Errorf("%s: published the CNI plugins as a list: %t, as booleans: %t", name, list, flag)
 			}
 			grouped := slices.ContainsFunc(device.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool {
 				return len(c.CompatibilityGroups) > 0
 			})
 			if want := slices.Contains(p.encodings, compatibilityGroups); grouped != want {
-				t.Errorf("%s is in compatibility groups: %t, want %t", name, grouped, want)
+				t.Errorf("%s has compatibility groups: %t, want %t", name, grouped, want)
 			}
 		}
 	})

@@ -23,7 +23,7 @@ func TestExamples(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		machines := discoverytest.Examples()
 		if len(machines) != 10 {
-			t.Fatalf("found %d examples", len(machines))
+			t.Fatalf("found %d examples, want 10", len(machines))
 		}
 		t.Run("cases", func(t *testing.T) {
 			for name, machine := range machines {
@@ -76,11 +76,11 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 		}
 	}
 	if len(policies) != 8 || len(pools) != 3 || entries != 16 {
-		t.Errorf("%d policies, %d pools and %d entries, want 8, 3 and 16", len(policies), len(pools), entries)
+		t.Errorf("got %d policies, %d pools and %d entries, want 8, 3 and 16", len(policies), len(pools), entries)
 	}
 	for _, hidden := range []string{"eno1", "br-int", "ovn-k8s-mp0"} {
 		if links[hidden] {
-			t.Errorf("%s was published", hidden)
+			t.Errorf("%s was published, want it hidden", hidden)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		texts[string(data)] = true
 	}
 	if len(texts) != len(all) {
-		t.Fatalf("two of the %d slices are equal", len(all))
+		t.Fatalf("the %d slices include duplicates", len(all))
 	}
 	return slices.Sorted(maps.Keys(texts))
 }

@@ -77,7 +77,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		waits := func(pod string) {
 			t.Helper()
 			if _, err := n.outcome(t.Context(), pod, false); err != nil {
-				t.Fatalf("pod %s should wait: %v", pod, err)
+				t.Fatalf("pod %s should remain pending: %v", pod, err)
 			}
 		}
 		function := asks("function", "sriov", nicName(0))

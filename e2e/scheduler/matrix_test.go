@@ -90,7 +90,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 	}
 	for _, s := range m.rows {
 		if used, known := m.used(s, arrival); known && used != s.fits() {
-			t.Errorf("%s, as %s: the last use was allowed: %t, want %t", s.names(), arrival, used, s.fits())
+			t.Errorf("%s, arrival %s: the last use was allowed: %t, want %t", s.names(), arrival, used, s.fits())
 		}
 	}
 }

@@ -63,7 +63,7 @@ func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	policies := documents[v1alpha1.DeviceExposurePolicy](t, "deploy/samples/examples/"+sample, "DeviceExposurePolicy")
 	published := documents[resourceapi.ResourceSlice](t, "cmd/netdra/testdata/simulate/"+gpus, "ResourceSlice")
 	if len(policies) != 1 || len(published) != 1 || len(published[0].Spec.Devices) != 8 {
-		t.Fatalf("%s has %d policies, %s has %d slices", sample, len(policies), gpus, len(published))
+		t.Fatalf("%s has %d policies, %s has %d slices; want one each", sample, len(policies), gpus, len(published))
 	}
 	n := p.publish(t, name, record(t, machine), policies, p.encodings...)
 	n.publishGPUs(t, published[0].Spec.Devices)
@@ -127,7 +127,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	}
 	published, err := n.devices()
 	if err != nil || len(devices) != 2*count {
-		t.Fatalf("pod %s has %s: %v", pod, names(devices), err)
+		t.Fatalf("pod %s got unexpected devices %s: %v", pod, names(devices), err)
 	}
 	byRequest := map[string]resourceapi.Device{}
 	for _, d := range devices {
@@ -137,13 +137,13 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	for i := range count {
 		gpu, nic := byRequest[spec.Devices.Requests[2*i].Name], byRequest[spec.Devices.Requests[2*i+1].Name]
 		if derived == nil && text(gpu.Attributes[attribute]) != text(nic.Attributes[attribute]) {
-			t.Errorf("pod %s has %s with %s, and %s with %s", pod, gpu.Name, text(gpu.Attributes[attribute]), nic.Name,
+			t.Errorf("pod %s got %s with %s, but %s with %s", pod, gpu.Name, text(gpu.Attributes[attribute]), nic.Name,
 				text(nic.Attributes[attribute]))
 		}
 		rails[*nic.Attributes[railAttribute].IntValue] = true
 	}
 	if len(rails) != count {
-		t.Errorf("pod %s has %d NICs on rails %v", pod, count, rails)
+		t.Errorf("pod %s got %d NICs on rails %v, want different rails", pod, count, rails)
 	}
 	t.Logf("pod %s has %s", pod, names(devices))
 }
@@ -167,7 +167,7 @@ func (n node) refused(t *testing.T, name string, spec resourceapi.ResourceClaimS
 		t.Fatal(err)
 	}
 	if _, err := n.outcome(t.Context(), pod, false); err != nil {
-		t.Errorf("pod %s: %v", pod, err)
+		t.Errorf("pod %s should remain pending: %v", pod, err)
 	}
 	if err := n.release(t.Context(), pod); err != nil {
 		t.Fatal(err)

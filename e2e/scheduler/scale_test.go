@@ -51,7 +51,7 @@ func TestThousandDevices(t *testing.T) {
 		pool := n.name + "/" + nicName(1)
 		for name, after := range n.versions(t) {
 			if !strings.HasPrefix(name, pool+" ") && after != before[name] {
-				t.Errorf("slice %s was written", name)
+				t.Errorf("slice %s of an unchanged device was written", name)
 			}
 		}
 		var anonymous, file int
@@ -63,7 +63,7 @@ func TestThousandDevices(t *testing.T) {
 		t.Logf("%d devices in %d slices; the driver has %d MiB of anonymous memory and %d MiB of its binary resident",
 			nics*(1+functions), len(before), anonymous>>10, file>>10)
 		if err != nil {
-			t.Errorf("the driver has %d KiB of anonymous memory resident, more than %d", anonymous, most)
+			t.Errorf("the driver has %d KiB of anonymous memory, want at most %d", anonymous, most)
 		}
 	})
 }

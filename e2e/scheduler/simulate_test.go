@@ -82,7 +82,7 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	t.Logf("%d claims: %d fitted, %d (%d %%) were rejected; named obstacles were released %d times", tried,
 		seen.fitted, seen.refused, share, seen.proven)
 	if !t.Failed() && (tried < 200 || share < refusedAtLeast || share > refusedAtMost || seen.proven < provenAtLeast) {
-		t.Error("the test had too few results of one kind")
+		t.Error("the counts of fitted, rejected or released claims are outside the limits")
 	}
 }
 
@@ -108,7 +108,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			t.Fatal(err)
 		}
 		if _, err := n.outcome(t.Context(), pod, said.Fits); err != nil {
-			t.Fatalf("claim %d: simulate reported fits=%v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
+			t.Fatalf("claim %d: simulate said fits=%v, kube-scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
 				spec.Devices)
 		}
 		if said.Fits {
@@ -127,7 +127,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 		for _, claim := range inTheWay {
 			holder := strings.TrimSuffix(claim, "-0")
 			if !slices.Contains(using, holder) {
-				t.Fatalf("the rejection names claim %s, which no pod has: %v", claim, using)
+				t.Fatalf("the rejection names claim %s, which no running pod uses: %v", claim, using)
 			}
 			if err := n.release(t.Context(), holder); err != nil {
 				t.Fatal(err)
@@ -135,7 +135,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			using = slices.DeleteFunc(using, func(pod string) bool { return pod == holder })
 		}
 		if _, err := n.allocated(t.Context(), pod); err != nil {
-			t.Fatalf("claim %d was not allocated after the release of %v, which simulate named: %v", i, inTheWay, err)
+			t.Fatalf("claim %d was not allocated after obstacles %v had been released: %v", i, inTheWay, err)
 		}
 		using = append(using, pod)
 		seen.add(&seen.proven)
