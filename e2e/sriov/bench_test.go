@@ -71,7 +71,7 @@ func (b *bench) info(pf string, index int) netlink.VfInfo {
 	vfs := b.LinkOf(pf).Attrs().Vfs
 	position := slices.IndexFunc(vfs, func(vf netlink.VfInfo) bool { return vf.ID == index })
 	if position < 0 {
-		b.Fatalf("%s does not report its virtual function %d", pf, index)
+		b.Fatalf("%s does not report virtual function %d", pf, index)
 	}
 	return vfs[position]
 }
@@ -93,6 +93,6 @@ func (b *bench) bind(address, driver string) {
 	target, err := os.Readlink(testbench.SysPCI(address, "driver"))
 	b.must(err)
 	if filepath.Base(target) != strings.TrimSpace(driver) && driver != "" {
-		b.Fatalf("%s has the driver %s, want %s", address, filepath.Base(target), driver)
+		b.Fatalf("driver of %s = %s, want %s", address, filepath.Base(target), driver)
 	}
 }

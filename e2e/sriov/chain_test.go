@@ -56,11 +56,11 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 		{pf0, 1, "vlan 0 qos 0 spoofchk true trust false rate 0"},
 	} {
 		if have := b.settings(want.pf, want.index); have != want.text {
-			t.Errorf("virtual function %d of %s has %q, want %q", want.index, want.pf, have, want.text)
+			t.Errorf("settings of virtual function %d of %s = %q, want %q", want.index, want.pf, have, want.text)
 		}
 	}
 	if mac := b.info(pf1, 1).Mac.String(); mac != "02:00:00:00:00:0c" {
-		t.Errorf("the function has the address %s instead of the configured one", mac)
+		t.Errorf("MAC address of the function = %s, want 02:00:00:00:00:0c", mac)
 	}
 	t.Logf("within a VLAN: %s", a.Reaches(same, "10.9.0.2"))
 	a.Isolated(other, "10.9.0.3")
@@ -85,7 +85,7 @@ func TestSpoofCheck(t *testing.T) {
 	honest.Reaches(witness, "10.9.0.3")
 	free.Reaches(witness, "10.9.0.3")
 	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
-		t.Errorf("no frame with a foreign source address arrived from the function that may send them: %v", err)
+		t.Errorf("without spoofchk, no frame with a foreign source address arrived: %v", err)
 	}
 	cheated, err := forged(honest, witness, "net1")
 	b.must(err)
@@ -177,7 +177,7 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	})
 	if left, right := b.LinkOf(b.VF(pf0, 0)).Attrs().Name, b.LinkOf(b.VF(pf1, 0)).Attrs().Name; left != "net1" ||
 		right != "net2" {
-		t.Errorf("the members are on the host as %s and %s instead of with the pod's names", left, right)
+		t.Errorf("the members returned to the host as %s and %s, want net1 and net2", left, right)
 	}
 	b.eventually("DEL that succeeds", p.Del)
 	if left := d.Leftovers(); len(left) > 0 {
@@ -367,12 +367,12 @@ func TestFunctionWithoutLink(t *testing.T) {
 	before := b.functionState()
 	if _, err := d.Plan("link", `[{name: nic, type: sriov}]`, device("nic", b.VF(pf0, 0))); err == nil ||
 		!strings.Contains(err.Error(), "has no interface") {
-		t.Errorf("error for a step that needs a link: %v", err)
+		t.Errorf("planning a step that needs a link returned %v, want has no interface", err)
 	}
 	p := d.attach("vfio", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
 		function{"nic", pf0, 0})
 	if have, want := b.settings(pf0, 0), "vlan 77 qos 0 spoofchk true trust true rate 0"; have != want {
-		t.Errorf("the function has %q, want %q", have, want)
+		t.Errorf("settings of the function = %q, want %q", have, want)
 	}
 	p.Detach()
 	b.expect(before)

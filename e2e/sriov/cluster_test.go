@@ -133,7 +133,7 @@ func (c *cluster) index(pod string, request int) int {
 	c.Helper()
 	devices := c.devices(pod)
 	if len(devices) <= request {
-		c.Fatalf("pod %s has the devices %q", pod, devices)
+		c.Fatalf("pod %s has too few devices: %q", pod, devices)
 	}
 	return c.functionIndex(devices[request])
 }

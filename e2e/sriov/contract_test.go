@@ -45,7 +45,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	refuses := func(b *bench, what string, err error, text string) {
 		b.Helper()
 		if err == nil || !strings.Contains(err.Error(), text) {
-			b.Errorf("%s: error %v, want one that contains %q", what, err, text)
+			b.Errorf("%s: error = %v, want one that contains %q", what, err, text)
 		}
 	}
 	for name, test := range map[string]func(b *bench, pod, config string){

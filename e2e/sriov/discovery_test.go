@@ -119,7 +119,7 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	change := func(text, line, with string) string {
 		b.Helper()
 		if strings.Count(text, line+"\n") != 1 {
-			b.Fatalf("%q is not a line of\n%s", line, text)
+			b.Fatalf("want line %q exactly once, got\n%s", line, text)
 		}
 		return strings.Replace(text, line+"\n", with+"\n", 1)
 	}

@@ -46,7 +46,7 @@ func (c *cluster) isWhole() {
 	}
 	if have, want := c.settings(pf0, c.index("pod", 0)),
 		"vlan 77 qos 0 spoofchk false trust true rate 100"; have != want {
-		c.Errorf("the function of the pod has %q, want %q", have, want)
+		c.Errorf("settings of the pod's function = %q, want %q", have, want)
 	}
 }
 

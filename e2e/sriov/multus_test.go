@@ -179,7 +179,7 @@ spec:
 	}
 	want := "vlan 78 qos 0 spoofchk true trust false rate 0"
 	if have := c.settings(pf0, c.index("own", 0)); have != want {
-		c.Errorf("the function of the pod that the driver attaches has %q, want %q", have, want)
+		c.Errorf("settings of the function attached by the driver = %q, want %q", have, want)
 	}
 	a, b := c.inside("a"), c.inside("b")
 	a.Reaches(b, ipv4(b, "net1"))
@@ -190,7 +190,7 @@ spec:
 	c.DriverReady()
 	a = c.inside("own") // the pod is on another VLAN, so it cannot reach b; b still has all its settings
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, a.Links()); diff != "" {
-		c.Errorf("links of the pod that the driver attaches (-want +have):\n%s", diff)
+		c.Errorf("links of the pod attached by the driver (-want +have):\n%s", diff)
 	}
 	c.attachedByMultus("b")
 	c.withClaim("next", "a", "of-a")
@@ -214,23 +214,23 @@ func (c *cluster) attachedByMultus(pod string) {
 	want := []attachedNetwork{{Name: c.Namespace + "/of-" + claim.Name, Interface: "net1"}}
 	want[0].Device.PCI.Address = address
 	if len(networks) == 0 {
-		c.Fatalf("pod %s has no %s", pod, nad.Status)
+		c.Fatalf("pod %s has an empty %s annotation", pod, nad.Status)
 	}
 	if diff := cmp.Diff(want, networks[1:]); diff != "" { // the first is the cluster's network
 		c.Errorf("networks of pod %s as reported by Multus (-want +have):\n%s", pod, diff)
 	}
 	if have, want := c.settings(pf0, index), "vlan 77 qos 0 spoofchk false trust true rate 0"; have != want {
-		c.Errorf("the function of pod %s has %q, want %q", pod, have, want)
+		c.Errorf("settings of the function of pod %s = %q, want %q", pod, have, want)
 	}
 	if _, err := testbench.FindLink(address); err == nil {
-		c.Errorf("the function of pod %s is on the host", pod)
+		c.Errorf("the function of pod %s is on the host, want it in the pod", pod)
 	}
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside(pod).Links()); diff != "" {
 		c.Errorf("links of pod %s (-want +have):\n%s", pod, diff)
 	}
 	infos := c.glob("/var/run/k8s.cni.cncf.io/devinfo/dp/*")
 	if !strings.Contains(strings.Join(infos, " "), address) {
-		c.Errorf("%s is in none of %q", address, infos)
+		c.Errorf("no device info contains %s, got %q", address, infos)
 	}
 	c.Until("claim "+claim.Name+" that reports its device as reserved", func(ctx context.Context) error {
 		claim, err := c.Client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})

@@ -32,10 +32,10 @@ func TestFunctionThatIsStillOpen(t *testing.T) {
 		function{"nic", pf0, 0})
 	closeIt := b.open(b.VF(pf0, 0))
 	if err := p.Del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
-		t.Errorf("unexpected error: %v", err)
+		t.Errorf("DEL with an open function returned %v, want an error", err)
 	}
 	if driver := driverOf(b.VF(pf0, 0)); driver != "vfio-pci" {
-		t.Errorf("the application's function has the driver %q", driver)
+		t.Errorf("driver of the application's function = %q, want vfio-pci", driver)
 	}
 	closeIt()
 	p.Detach()

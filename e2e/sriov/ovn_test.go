@@ -74,7 +74,7 @@ spec:
 		index := c.index(name, 0)
 		address := c.VF(pf1, index)
 		if _, err := testbench.FindLink(address); err == nil {
-			c.Errorf("the function of pod %s is on the host", name)
+			c.Errorf("the function of pod %s is on the host, want it in the pod", name)
 		}
 		if diff := cmp.Diff(want[index], c.ovnPortOf(address)); diff != "" {
 			c.Errorf("the plugin's record of the function of pod %s (-want +have):\n%s", name, diff)
@@ -117,7 +117,7 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 	})
 	if nic := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
 		nic != want {
-		c.Errorf("%s has %s and %s, its physical function reports %s; want an address in 10.82.0.0/24, and %s",
+		c.Errorf("%s has %s and %s, and its physical function reports %s; want an IP in 10.82.0.0/24 and MAC %s",
 			p.Path, address, have, nic, want)
 	}
 }

@@ -262,11 +262,11 @@ func (c *cluster) setsFunctions() {
 	for _, name := range []string{"a", "b"} {
 		if have, want := c.settings(pf0, c.index(name, 0)),
 			"vlan 100 qos 3 spoofchk false trust true rate 200"; have != want {
-			c.Errorf("the function of pod %s has %q, want %q", name, have, want)
+			c.Errorf("settings of the function of pod %s = %q, want %q", name, have, want)
 		}
 	}
 	if have, want := c.settings(pf1, c.index("m", 0)), "vlan 0 qos 0 spoofchk true trust false rate 0"; have != want {
-		c.Errorf("the function of pod m has %q, want %q", have, want)
+		c.Errorf("settings of the function of pod m = %q, want %q", have, want)
 	}
 	a, b := c.inside("a"), c.inside("b")
 	a.Reaches(b, ipv4(b, "net1"))
@@ -390,7 +390,7 @@ func (c *cluster) keepsPassthroughApart() {
 	c.Remove("whole")
 	c.Ready("function", "shared")
 	if now := c.LinkOf(pf0).Attrs().Name; now != before {
-		c.Errorf("the NIC was restored as %s, but it was %s before", now, before)
+		c.Errorf("the NIC was restored as %s, want %s", now, before)
 	}
 }
 

@@ -105,31 +105,31 @@ spec:
 		c.attached(pod)
 		address := c.VF(nic, c.index(pod, 0))
 		if driver := driverOf(address); driver != "vfio-pci" {
-			c.Errorf("the function of pod %s has the driver %q", pod, driver)
+			c.Errorf("driver of the function of pod %s = %q, want vfio-pci", pod, driver)
 		}
 		if diff := cmp.Diff([]string{c.group(address), "/dev/vfio/vfio"}, c.opened(pod)); diff != "" {
 			c.Errorf("device nodes that pod %s could open (-want +have):\n%s", pod, diff)
 		}
 		if links := c.inside(pod).Links(); len(links) > 0 {
-			c.Errorf("pod %s has the links %q", pod, links)
+			c.Errorf("pod %s has links %q, want none", pod, links)
 		}
 	}
 	if have, want := c.settings(pf0, c.index("one", 0)),
 		"vlan 55 qos 0 spoofchk false trust true rate 0"; have != want {
-		c.Errorf("the function of pod one has %q, want %q", have, want)
+		c.Errorf("settings of the function of pod one = %q, want %q", have, want)
 	}
 	if have, want := c.settings(pf1, 0), "vlan 56 qos 0 spoofchk true trust false rate 0"; have != want {
-		c.Errorf("the function of pod three has %q, want %q", have, want)
+		c.Errorf("settings of the function of pod three = %q, want %q", have, want)
 	}
 	if have := c.info(pf1, 0).Mac.String(); have != wanted {
-		c.Errorf("the function of pod three has the address %s, but its claim requests %s", have, wanted)
+		c.Errorf("MAC address of the function of pod three = %s, want %s as claimed", have, wanted)
 	}
 	c.RemoveAll()
 	c.Until("functions as they were, the prepared one too", func(ctx context.Context) error {
 		return errors.Join(c.different(before), kubenode.Forgotten(ctx))
 	})
 	if driver := driverOf(prepared); driver != "vfio-pci" {
-		c.Errorf("the function that the administrator had bound has the driver %q", driver)
+		c.Errorf("driver of the administrator's function = %q, want vfio-pci", driver)
 	}
 	// Without this manual cleanup, the function's next owner could not change its address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
@@ -181,5 +181,5 @@ func (c *cluster) soon(what string, seen func() bool) {
 		}
 	}
 	c.Explain()
-	c.Fatalf("no %s after %s", what, clusterPatience)
+	c.Fatalf("timed out waiting for %s after %s", what, clusterPatience)
 }
