@@ -86,6 +86,6 @@ func TestFilesOfProcessesThatEnd(t *testing.T) {
 	defer func() { _ = files.Close() }()
 	ended := fmt.Sprintf("/proc/self/fd/%d", files.Fd())
 	if got, err := globIn("/", ended+"/*"); err != nil || len(got) > 0 {
-		t.Errorf("files of an ended node = %v, %v; want none", got, err)
+		t.Errorf("files of an ended process = %v, %v; want none", got, err)
 	}
 }
