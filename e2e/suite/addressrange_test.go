@@ -45,7 +45,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		e.ready(name)
 		shown := e.inPod(name, "ip", "-o", "addr", "show", "dev", "net1")
 		if !containsAll(shown, []string{"/29 brd", "inet6 fd00:190::"}) {
-			t.Errorf("pod %s has\n%s", name, shown)
+			t.Errorf("pod %s has unexpected addresses:\n%s", name, shown)
 		}
 		address := strings.Split(strings.Fields(shown)[3], "/")[0]
 		if other, duplicate := addresses[address]; duplicate {
@@ -78,7 +78,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		}
 		shown := e.inPod(name, "ip", "-4", "-o", "addr", "show", "dev", "net1")
 		if !strings.Contains(shown, address+"/") {
-			t.Errorf("pod %s has\n%s, want %s", name, shown, address)
+			t.Errorf("addresses of pod %s are\n%s, want %s", name, shown, address)
 		}
 	}
 	pods := []string{"pod0", "pod1", "pod2", "pod4", "last"}

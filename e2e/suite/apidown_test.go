@@ -82,10 +82,10 @@ func TestReboot(t *testing.T) {
 		func(context.Context) (bool, error) { return len(e.containersOf("p")) == 1, nil })
 	e.driverReady()
 	e.ready("p")
-	t.Logf("Ready after %s", since(start))
+	t.Logf("the pod was Ready after %s", since(start))
 	for _, name := range []string{whole, second} {
 		if shown := e.inPod("p", "ip", "-4", "-o", "addr", "show", "dev", name); strings.Count(shown, "inet ") != 1 {
-			t.Errorf("%s is\n%s", name, shown)
+			t.Errorf("%s does not have exactly one IPv4 address:\n%s", name, shown)
 		}
 	}
 	e.deleting("p")

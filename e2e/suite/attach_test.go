@@ -28,7 +28,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	e.ready("p")
 	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 		[]string{"mtu 1402", "inet 10.101.0.2/24"}) {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("net1 has unexpected settings:\n%s", shown)
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	e.showsHealthy("p", "dra.networking/interfaces=when-attached.")
@@ -37,16 +37,16 @@ func TestMacvlanWithTuning(t *testing.T) {
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
 			`"apiVersion":"metadata.resource.k8s.io/v1beta1"`, `"apiVersion":"metadata.resource.k8s.io/v1alpha1"`}) {
-		t.Errorf("the metadata in the container is\n%s", metadata)
+		t.Errorf("the metadata in the container is incomplete:\n%s", metadata)
 	}
 	logs := e.filesOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl")
 	if len(logs) != 1 {
-		t.Fatalf("CNI logs are %v", logs)
+		t.Fatalf("CNI logs = %v, want one", logs)
 	}
 	text, err := os.ReadFile(logs[0])
 	if err != nil || strings.Count(string(text), "\n") != 2 ||
 		!containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {
-		t.Errorf("CNI log is %s, %v", text, err)
+		t.Errorf("CNI log = %s, %v; want an ADD for each step", text, err)
 	}
 }
 
@@ -85,14 +85,14 @@ func TestWholeLinkComesHome(t *testing.T) {
 	e.apply(manifest)
 	e.ready("p")
 	if _, err := e.cluster.Exec(context.Background(), "ip", "link", "show", "wl0"); err == nil {
-		t.Error("the link is still on the node")
+		t.Error("the link is still on the node, want it in the pod")
 	}
 	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"inet 10.102.0.2/24"}) {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("net1 has unexpected settings:\n%s", shown)
 	}
 	e.remove(manifest)
 	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
-		t.Errorf("the link was restored as\n%s\nbut was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nwant\n%s", after, before)
 	}
 	e.unchanged("wl0", generation)
 }
@@ -121,7 +121,7 @@ func (e *env) unchanged(device, versions string) {
 	e.apply(expose(marker, "host-device", false, marker))
 	e.offer(marker)
 	if now := e.versions(device); now != versions || now == "" {
-		e.Errorf("a pod that started and ended changed the slices of %s: they are %s, before: %s", device, now,
+		e.Errorf("the slices of %s changed after a pod came and went: now %s, before %s", device, now,
 			versions)
 	}
 }
@@ -178,7 +178,7 @@ func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e.ready("p")
 	if output, err := e.kubectl("", "exec", "p", "-c", "sidecar", "--", "cat", "/seen"); err != nil ||
 		!strings.Contains(output, "net1") {
-		t.Errorf("the sidecar reported %q when it started, %v", output, err)
+		t.Errorf("the sidecar reported %q on startup (%v), want net1", output, err)
 	}
 }
 
@@ -203,6 +203,6 @@ func TestTwoClaimsOfOnePod(t *testing.T) {
 	e.ready("p")
 	shown := e.inPod("p", "ip", "-4", "-o", "addr")
 	if !strings.Contains(shown, "net1    inet 10.107.") || !strings.Contains(shown, "net2    inet 10.106.") {
-		t.Errorf("addresses are\n%s", shown)
+		t.Errorf("want net1 in 10.107.0.0/24 and net2 in 10.106.0.0/24, got\n%s", shown)
 	}
 }

@@ -29,7 +29,7 @@ func TestBadClaims(t *testing.T) {
 			e.create(podOf(bad))
 			e.event(bad.Name, bad.Wants...)
 			if containers := e.containersOf(bad.Name); len(containers) > 0 {
-				t.Errorf("containers are running: %v", containers)
+				t.Errorf("containers of the rejected pod are running: %v", containers)
 			}
 			e.deleting(bad.Name)
 			e.gone(bad.Name)
@@ -86,15 +86,15 @@ func TestAdminAccess(t *testing.T) {
 	e.create(documents(pod("watcher", "watch"), pod("owner", "ad0")))
 	e.ready("watcher", "owner")
 	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
-		t.Errorf("the owner's links are\n%s", shown)
+		t.Errorf("want net1 in the owner's links, got\n%s", shown)
 	}
 	if shown := e.inPod("watcher", "ip", "-o", "link"); strings.Contains(shown, "net1") {
-		t.Errorf("the watcher's links are\n%s", shown)
+		t.Errorf("want no net1 in the watcher's links, got\n%s", shown)
 	}
 	e.deleting("watcher")
 	e.gone("watcher")
 	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
-		t.Errorf("after the watcher has ended, the owner's links are\n%s", shown)
+		t.Errorf("after the watcher ended, want net1 in the owner's links, got\n%s", shown)
 	}
 	e.deleting("owner")
 	e.gone("owner")

@@ -79,7 +79,7 @@ func TestRuntimeCalls(t *testing.T) {
 		name = nritest.CRIO().Name
 	}
 	if events, err := e.kubectl("", "get", "events", "-A"); err != nil || strings.Contains(events, "RuntimeReports") {
-		t.Errorf("the driver misses a fact: %v\n%s", err, events)
+		t.Errorf("the driver reported missing facts, or events cannot be read: %v\n%s", err, events)
 	}
 	compareRecording(t, filepath.Join("../../plugin/nritest/testdata", name+".txt"), recorder.Text())
 }

@@ -35,21 +35,21 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	answer := prepared.Claims[string(claim.UID)]
 	if answer.GetError() != "" || len(answer.GetDevices()) != 1 ||
 		!strings.Contains(strings.Join(answer.Devices[0].CdiDeviceIds, " "), "when-attached") {
-		t.Fatalf("the response to the composing driver is %v", answer)
+		t.Fatalf("unexpected response to the composing driver: %v", answer)
 	}
 	e.must("kubectl", "-n", e.namespace, "patch", "pod", "composed", "--type=json", "--patch",
 		`[{"op": "remove", "path": "/spec/schedulingGates"}]`)
 	e.ready("composed")
 	if shown := e.inPod("composed", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
 		" 10.186.0.") {
-		t.Errorf("the pod has %s", shown)
+		t.Errorf("net1 of the pod = %s, want an address in 10.186.0.0/24", shown)
 	}
 	e.deleting("composed")
 	e.gone("composed")
 	released, err := driver.NodeUnprepareResources(t.Context(),
 		&drapb.NodeUnprepareResourcesRequest{Claims: request})
 	if err != nil || released.Claims[string(claim.UID)].GetError() != "" {
-		t.Errorf("the release of the claim returned %v, %v", err, released)
+		t.Errorf("unpreparing the claim returned %v, %v", err, released)
 	}
 	e.deleteClaims("part")
 	e.asItWas(before)
@@ -81,7 +81,7 @@ func (e *env) draPlugin() drapb.DRAPluginClient {
 	e.Helper()
 	sockets := e.filesOnNode("/var/lib/kubelet/plugins/dra.networking/dra*.sock")
 	if len(sockets) != 1 {
-		e.Fatalf("the driver has the sockets %q", sockets)
+		e.Fatalf("the driver has sockets %q, want one", sockets)
 	}
 	connection, err := grpc.NewClient("unix://"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -60,11 +60,11 @@ func TestFullNode(t *testing.T) {
 	for i := range links {
 		if shown := e.inPod("four", "ip", "-4", "-o", "addr", "show", "dev",
 			fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
-			t.Errorf("net%d is\n%s", i+1, shown)
+			t.Errorf("net%d has an unexpected address:\n%s", i+1, shown)
 		}
 	}
 	if leases := e.filesOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"); len(leases) != *crowd+len(links) {
-		t.Errorf("%d interfaces have the addresses %q", *crowd+len(links), leases)
+		t.Errorf("want one address for each of %d interfaces, got %q", *crowd+len(links), leases)
 	}
 	start = time.Now()
 	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
@@ -82,7 +82,7 @@ func TestFullNode(t *testing.T) {
 	last := e.use()
 	t.Logf("at the end: %s; before: %s", last, first)
 	if last.peak > memoryLimit {
-		t.Errorf("the driver used %d MiB of memory at its peak, more than %d", last.peak, memoryLimit)
+		t.Errorf("peak memory of the driver = %d MiB, want at most %d", last.peak, memoryLimit)
 	}
 }
 
@@ -101,7 +101,7 @@ func (e *env) use() use {
 	e.Helper()
 	driver, err := process.One(e.processesOf(stack.Driver)...)
 	if err != nil {
-		e.Fatalf("the driver: %v", err)
+		e.Fatalf("cannot read the driver's status: %v", err)
 	}
 	status, err := process.Status(driver)
 	if err != nil {

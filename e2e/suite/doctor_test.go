@@ -27,7 +27,7 @@ func TestDoctor(t *testing.T) {
 		"release --orphans": {"there are no orphaned files"},
 	} {
 		if output, err := e.netdra(strings.Fields(command)...); err != nil || !containsAll(output, want) {
-			t.Errorf("netdra %s: %v\n%s", command, err, output)
+			t.Errorf("netdra %s returned %v\n%s", command, err, output)
 		}
 	}
 
@@ -37,11 +37,11 @@ func TestDoctor(t *testing.T) {
 	report, err := e.doctor()
 	e.onNode("mv", "/opt/cni/bin/away", "/opt/cni/bin/macvlan")
 	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 fault"}) {
-		t.Errorf("report for a node without macvlan: %v\n%s", err, report)
+		t.Errorf("on a node without macvlan, netdra doctor returned %v\n%s", err, report)
 	}
 	if output, err := e.netdra("release", "--orphans", "--all"); err != nil ||
 		!containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
-		t.Errorf("netdra release --orphans: %v\n%s", err, output)
+		t.Errorf("netdra release --orphans returned %v\n%s", err, output)
 	}
 	e.healthy("with the missing part restored and the orphans removed, the node")
 	e.inPod("one", "ip", "addr", "show", "net1")

@@ -199,7 +199,7 @@ func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, er
 			}
 		}
 		if now <= before {
-			e.Fatalf("%d of %d pods %s, and no other after %s; pod %s: %v", now, len(pods), what, patience, pods[i],
+			e.Fatalf("stuck: %d of %d pods %s, no others after %s; pod %s: %v", now, len(pods), what, patience, pods[i],
 				err)
 		}
 		before = now

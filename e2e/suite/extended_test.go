@@ -92,7 +92,7 @@ spec:
 	for _, name := range []string{"named", "by-class"} {
 		if shown := e.inPod(name, "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
 			"inet 10.181.0.") {
-			t.Errorf("net1 of pod %s is\n%s", name, shown)
+			t.Errorf("want an address in 10.181.0.0/24 on net1 of pod %s, got\n%s", name, shown)
 		}
 		e.deviceStatus(name, `"interfaceName":"net1"`, `"type":"Ready"`, `"status":"True"`)
 	}
@@ -104,11 +104,11 @@ spec:
 	}
 	slices.Sort(addresses)
 	if len(addresses) != 3 || !containsAll(strings.Join(addresses, ","), []string{"10.181.1.", "10.181.0."}) {
-		t.Errorf("a pod with two whole links and an interface has %q", addresses)
+		t.Errorf("addresses of a pod with two whole links and an interface = %q, want three", addresses)
 	}
 	if output, err := e.netdra("claims"); err != nil || !containsAll(output, []string{"named-extended-resources-",
 		"whole-extended-resources-", "net3"}) {
-		t.Errorf("netdra claims: %v\n%s", err, output)
+		t.Errorf("netdra claims returned %v\n%s", err, output)
 	}
 	e.deleting("named", "by-class", "whole", "user")
 	e.gone("named", "by-class", "whole", "user")
@@ -128,10 +128,10 @@ func TestExtendedResourcesOfContainers(t *testing.T) {
 	for container, want := range map[string]bool{"a": true, "b": true, "c": true, "none": false} {
 		output, err := e.kubectl("", "exec", "p", "-c", container, "--", "sh", "-c", "env; ip -o link")
 		if err != nil || !containsAll(output, []string{"net1", "net2", "net3"}) {
-			t.Errorf("container %s has the interfaces %v\n%s", container, err, output)
+			t.Errorf("container %s does not have all three interfaces: %v\n%s", container, err, output)
 		}
 		if got := strings.Contains(output, "DRA_NETWORK_CLAIM_"); got != want {
-			t.Errorf("container %s has the claim's devices: %v, want %v", container, got, want)
+			t.Errorf("container %s has the claim's variables: %v, want %v", container, got, want)
 		}
 	}
 	data, err := os.ReadFile(e.fileOnNode("/run/cdi", "dra.networking-"+claim+".json"))
@@ -150,7 +150,7 @@ func TestExtendedResourcesOfContainers(t *testing.T) {
 		}
 	}
 	if err != nil || !slices.Equal(names, want) {
-		t.Errorf("the gate of the claim has the devices %q, %v, want %q", names, err, want)
+		t.Errorf("the gate of the claim has devices %q (%v), want %q", names, err, want)
 	}
 	e.deleting("p")
 	e.gone("p")
@@ -205,7 +205,7 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.event("theirs", "the NetworkTopology ex-theirs may not be used in the namespace exrefused")
 	e.ready("pair")
 	if shown := e.inPod("pair", "ip", "-o", "link"); !containsAll(shown, []string{"net1", "net2"}) {
-		t.Errorf("the pod with both devices has\n%s", shown)
+		t.Errorf("want net1 and net2 in the pod with both devices, got\n%s", shown)
 	}
 	e.deleting("half", "pair", "theirs")
 	e.gone("half", "pair", "theirs")
@@ -313,7 +313,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 		"    type: macvlan", "    type: macvlan\n    extendedResourceName: example.com/ea", 1)
 	if output, err := e.kubectl(named, "apply", "-f", "-"); err == nil || !containsAll(output, []string{
 		"extendedResourceName: Forbidden", `step "port" gets addresses from claims only`}) {
-		t.Errorf("applying a topology with the name of an extended resource returned %v\n%s", err, output)
+		t.Errorf("unexpected result of a topology with extendedResourceName: %v\n%s", err, output)
 	}
 	withIPs := strings.Replace(claimTemplate("with", "ea-port"), "devices:", "devices:\n      config: [{opaque: "+
 		"{driver: dra.networking, parameters: {ips: [10.185.0.7/24]}}}]", 1)
@@ -322,7 +322,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 	e.ready("with")
 	if shown := e.inPod("with", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
 		"inet 10.185.0.7/24") {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("want 10.185.0.7/24 on net1, got\n%s", shown)
 	}
 	e.event("limits", "the extended resources of the pod request ea-port of the NetworkTopology ea",
 		"its steps port get addresses from claims only", "name such a claim in the pod instead of these limits")
@@ -330,7 +330,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 	e.event("without", "claim exaddresses/without-net-", missing)
 	if output, err := e.elsewhere(e.cluster.Kubeconfig(), "simulate", "--pod", e.namespace+"/limits"); err == nil ||
 		!containsAll(output, []string{"but is refused:", missing}) {
-		t.Errorf("netdra simulate: %v\n%s", err, output)
+		t.Errorf("netdra simulate returned %v\n%s", err, output)
 	}
 	e.deleting("with", "without", "limits")
 	e.gone("with", "without", "limits")

@@ -52,7 +52,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	})
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
-		t.Errorf("the link was restored as\n%s\nbut was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nwant\n%s", after, before)
 	}
 }
 
@@ -75,11 +75,11 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	e.startDriver()
 	e.ready("with")
 	if shown := e.inPod("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("want an address in 10.112.0.0/24 on net1, got\n%s", shown)
 	}
 	// Earlier attachments still exist, and the new driver process detaches them.
 	if shown := e.inPod("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
-		t.Errorf("net1 of the early pod is\n%s", shown)
+		t.Errorf("want the first address in 10.112.0.0/24 on net1 of the early pod, got\n%s", shown)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		if err == nil ||
 			!strings.Contains(output,
 				"a step must come after every step that it depends on: move tune down, below uplink") {
-			t.Errorf("kubectl returned %v:\n%s", err, output)
+			t.Errorf("applying steps in the wrong order returned %v:\n%s", err, output)
 		}
 	})
 	t.Run("claim without a root step", func(*testing.T) {
@@ -245,7 +245,7 @@ spec:
 		return err == nil && strings.Contains(output, why), fmt.Errorf("%w: %s", err, output)
 	})
 	if output, err := e.netdra("explain", "ke0"); err == nil || !strings.Contains(output, why) {
-		t.Errorf("netdra explain: %v\n%s", err, output)
+		t.Errorf("netdra explain returned %v\n%s", err, output)
 	}
 	e.create(pod("one", "ke0"))
 	e.event("one", "FailedScheduling", "cannot allocate all claims")

@@ -48,7 +48,7 @@ spec:
 	for _, name := range names {
 		shown := e.inPod(name, "ip", "-4", "-o", "addr")
 		if !containsAll(shown, []string{"net1    inet 10.184.0.", "net2    inet 10.183.0."}) {
-			t.Errorf("pod %s has the addresses\n%s", name, shown)
+			t.Errorf("pod %s has unexpected addresses:\n%s", name, shown)
 		}
 		address := strings.Fields(shown[strings.Index(shown, "net2"):])[2]
 		if other, duplicate := seen[address]; duplicate {
@@ -58,7 +58,7 @@ spec:
 	}
 	if output, err := e.netdra("claims"); err != nil || strings.Contains(output, "unused") ||
 		!containsAll(output, names) {
-		t.Errorf("netdra claims: %v\n%s", err, output)
+		t.Errorf("netdra claims returned %v\n%s", err, output)
 	}
 	e.signal(stack.Driver, syscall.SIGKILL)
 	e.driverReady()
@@ -67,7 +67,7 @@ spec:
 	e.deleting("rank0")
 	e.gone("rank0")
 	if shown := e.inPod("rank1", "ip", "-4", "-o", "addr"); !strings.Contains(shown, "net2    inet 10.183.0.") {
-		t.Errorf("after another pod in the group has ended, pod rank1 has the addresses\n%s", shown)
+		t.Errorf("after another pod of the group ended, rank1 has lost the address of net2:\n%s", shown)
 	}
 	e.deleting(names[1:]...)
 	e.gone(names[1:]...)

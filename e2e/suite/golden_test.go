@@ -13,7 +13,7 @@ func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %v: %v", files, err)
+		t.Fatalf("found files %v (%v), want at least 10", files, err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)

@@ -32,7 +32,7 @@ func TestImportedIsAccepted(t *testing.T) {
 	}
 	files, err := filepath.Glob("../../cmd/netdra/internal/importer/testdata/corpus/*.yaml")
 	if err != nil || len(files) < 40 {
-		t.Fatalf("found %d inputs, %v", len(files), err)
+		t.Fatalf("found %d inputs (%v), want at least 40", len(files), err)
 	}
 	accepted := map[string]bool{}
 	for _, mode := range []struct {
@@ -63,11 +63,11 @@ func TestImportedIsAccepted(t *testing.T) {
 				})...)
 			}
 			if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
-				t.Errorf("%s %q: %v\n%s", filepath.Base(file), mode.flags, err, output)
+				t.Errorf("cannot apply the result of %s %q: %v\n%s", filepath.Base(file), mode.flags, err, output)
 			}
 		}
 		if applied < mode.least || !inMode {
-			t.Errorf("%q: only %d inputs resulted in objects; found one with %q: %t", mode.flags, applied, mode.text,
+			t.Errorf("with %q, only %d inputs resulted in objects, one with %q: %t", mode.flags, applied, mode.text,
 				inMode)
 		}
 	}
@@ -94,11 +94,11 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	if !containsAll(report, []string{
 		"write a policy with additionalAttributes: {resourceName: example.com/fast} and resourceName: example.com/fast",
 		"create one for each pod instead of the template, and write its name here"}) {
-		t.Errorf("the report is\n%s", report)
+		t.Errorf("the report lacks an instruction:\n%s", report)
 	}
 	if !containsAll(made, []string{"attachment: External", "resourceClaimTemplateName: fast"}) ||
 		strings.Contains(made, "limits") {
-		t.Fatalf("the generated objects are\n%s", made)
+		t.Fatalf("unexpected generated objects:\n%s", made)
 	}
 	e.apply(documents(network("fast"), strings.Replace(offered("kp", "kp0", "example.com/fast"), "  exposure:",
 		"  exposure:\n    additionalAttributes: {resourceName: example.com/fast}", 1), claimNamed("fast", "fast-netdev")))
@@ -106,7 +106,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	e.ready("old")
 	if shown := e.inPod("old", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 		[]string{"inet 10.184.0.", address}) {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("net1 has unexpected addresses:\n%s", shown)
 	}
 	e.eventually("the claim reports its device as reserved", func(context.Context) (bool, error) {
 		status, err := e.kubectl("", "get", "resourceclaim", "fast", "-o", "jsonpath={.status.devices}")
@@ -115,7 +115,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	e.deleting("old")
 	e.gone("old")
 	if after := mac(e.link("kp0")); after != address {
-		t.Errorf("the link was restored with %s, but had %s before", after, address)
+		t.Errorf("the link was restored with MAC address %s, want %s", after, address)
 	}
 }
 

@@ -89,7 +89,7 @@ func (e *env) straySeen(path string) {
 		e.Errorf("%s was not detected", path)
 	}
 	if exists(path) {
-		e.Errorf("%s is a file on the host", path)
+		e.Errorf("%s exists on the host, want it only on the node", path)
 	}
 	e.must("test", "-f", path) // on the node
 }
@@ -134,7 +134,7 @@ func (e *env) attachmentSeen() {
 	pins := slices.DeleteFunc(slices.Clone(now.Pins),
 		func(pin string) bool { return slices.Contains(before.Pins, pin) })
 	if len(pins) != 1 || !pinName.MatchString(pins[0]) {
-		e.Errorf("new pins are %q", pins)
+		e.Errorf("new pins = %q, want one", pins)
 	}
 	added := strings.Join(slices.DeleteFunc(slices.Concat(now.Files, now.Journal), func(line string) bool {
 		return slices.Contains(before.Files, line) || slices.Contains(before.Journal, line)
@@ -148,7 +148,7 @@ func (e *env) attachmentSeen() {
 		}
 	}
 	if logs := e.filesOnNode("/var/log/dra-network/judges_attached-net-*/*.jsonl"); len(logs) != 1 {
-		e.Errorf("CNI logs are %q", logs)
+		e.Errorf("CNI logs = %q, want one", logs)
 	}
 	e.deleting("attached")
 	e.gone("attached")

@@ -93,7 +93,7 @@ func TestKilled(t *testing.T) {
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
-			t.Skip("the node is not in the state that this part requires")
+			t.Skip("an earlier part failed, so the node is not in the required state")
 		}
 		copied := *s
 		copied.env = s.part(t)
@@ -108,7 +108,7 @@ func (s *stage) comesAndGoes(pod string) {
 	s.Helper()
 	start := time.Now()
 	s.ready(pod)
-	s.Logf("Ready after %s", since(start))
+	s.Logf("the pod was Ready after %s", since(start))
 	s.neverStartedEarly()
 	s.deleting(pod)
 	s.goes(pod)

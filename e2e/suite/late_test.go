@@ -49,9 +49,9 @@ func TestChainOfSixSeconds(t *testing.T) {
 	e.moment("the first container runs", func() bool { processes = e.containersOf("p"); return len(processes) > 0 })
 	first := e.started(processes[0]).Sub(attached).Round(10 * time.Millisecond)
 	e.ready("p")
-	t.Logf("the first container was started %s after the chain, the pod was Ready %s after it", first, since(attached))
+	t.Logf("after the chain, the first container started in %s, the pod was Ready in %s", first, since(attached))
 	if first > 5*time.Second {
-		t.Errorf("the kubelet was not woken: it started the container %s after the chain", first)
+		t.Errorf("the kubelet was not woken up: the container started %s after the chain", first)
 	}
 	after := e.pod("p")
 	if after.UID != before.UID {
@@ -75,7 +75,7 @@ func (e *env) startOthers(s *stage) {
 		e.create(pod(name, ""))
 		e.ready(name)
 		if len(s.processes("slow-macvlan")) == 0 {
-			e.Errorf("pod %s became Ready only after the chain", name)
+			e.Errorf("pod %s became Ready only after the chain, want it during the chain", name)
 		}
 		e.Logf("another pod was Ready after %s", since(start))
 	}

@@ -83,7 +83,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	for _, do := range meanwhile {
 		do()
 		if now := e.processes(stack.Driver); len(now) != 1 || now[0] == driver[0] {
-			e.Errorf("the driver was not replaced: the processes are %v, before: %v", now, driver)
+			e.Errorf("the driver was not replaced: processes are %v, before: %v", now, driver)
 		}
 		if after := e.inPod(name, "cat", "/sys/class/net/net1/ifindex"); after != index {
 			e.Errorf("the pod's interface was replaced: its index is %s, before: %s", after, index)
@@ -96,7 +96,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=2m")
 	e.must("kubectl", "delete", "dep", "--all", "--timeout=2m")
 	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "no failed cleanups") {
-		e.Errorf("netdra release returned %v\n%s", err, left)
+		e.Errorf("netdra release returned %v, want no failed cleanups:\n%s", err, left)
 	}
 	remove()
 	e.removedFromNode()

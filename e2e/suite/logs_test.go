@@ -161,7 +161,7 @@ func TestLogProblems(t *testing.T) {
 		problems := logProblems(line+"\n", map[string]bool{"ours.go": true})
 		if want == "" && len(problems) > 0 || want != "" &&
 			(len(problems) != 1 || !strings.Contains(problems[0], want)) {
-			t.Errorf("%s: %q, want %q", line, problems, want)
+			t.Errorf("%s: got problems %q, want %q", line, problems, want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestModel(t *testing.T) {
 	if *modelJournal {
 		m.withoutJournal()
 	}
-	t.Logf("faults injected: %v; containers inspected: %d", m.done, m.looked)
+	t.Logf("injected faults: %v; inspected containers: %d", m.done, m.looked)
 	m.removePods()
 	e.asItWas(before)
 }

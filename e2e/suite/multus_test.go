@@ -179,7 +179,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	published, err := e.kubectl("", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].attributes}")
 	if err != nil || !containsAll(published, []string{`"k8s.cni.cncf.io/deviceID":{"string":"mu0"}`,
 		`"k8s.cni.cncf.io/resourceName":{"string":"example.com/mu"}`}) {
-		t.Errorf("the published attributes are\n%s", published)
+		t.Errorf("the resource name is missing from the published attributes:\n%s", published)
 	}
 
 	user := podOn("p", "mu", "lan")
@@ -187,10 +187,10 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.ready("p")
 	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 		[]string{"inet 10.171.0.", mac(before)}) {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("net1 has unexpected addresses:\n%s", shown)
 	}
 	if status := e.annotation("p"); !containsAll(status, []string{`"multus/lan"`, `"net1"`, "10.171.0."}) {
-		t.Errorf("the network status is %s", status)
+		t.Errorf("the network status is incomplete: %s", status)
 	}
 	e.eventually("the claim reports its device as reserved", func(context.Context) (bool, error) {
 		status, err := e.kubectl("", "get", "resourceclaim", "mu", "-o", "jsonpath={.status.devices}")
@@ -214,13 +214,13 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.ready("other") // the device is free only after the driver has cleaned it
 	if shown := e.inPod("other", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 		[]string{"mtu 1500", mac(before)}) {
-		t.Errorf("net1 of the next pod is\n%s", shown)
+		t.Errorf("net1 of the next pod has an unexpected MTU or MAC address:\n%s", shown)
 	}
 	e.gone("p")
 	e.deleting("other")
 	e.gone("other")
 	if after := e.link("mu0"); mac(after) != mac(before) || !strings.Contains(after, "mtu 1500") {
-		t.Errorf("the link is\n%s\nbut was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nwant the MAC address of\n%s", after, before)
 	}
 }
 
@@ -240,7 +240,7 @@ func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.Helper()
 	owners := e.owners(mac)
 	if len(owners) != 1 {
-		e.Fatalf("%s is in %q", mac, owners)
+		e.Fatalf("link %s is in %q, want exactly one place", mac, owners)
 	}
 	e.onNode(append([]string{"nsenter", "--net=/var/run/netns/" + owners[0]}, command...)...)
 }
@@ -263,7 +263,7 @@ func TestMigrationFromMultus(t *testing.T) {
 		t.Helper()
 		e.ready(pod)
 		if shown := e.inPod(pod, "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{subnet, address}) {
-			t.Errorf("net1 of %s is\n%s", pod, shown)
+			t.Errorf("net1 of %s has unexpected addresses:\n%s", pod, shown)
 		}
 	}
 	e.create(podOn("old", "", "old"))
@@ -300,7 +300,7 @@ func TestMigrationFromMultus(t *testing.T) {
 		t.Errorf("two namespaces had the link at the same time: %q", wrong)
 	}
 	if seen < 4 {
-		t.Errorf("the link was only observed %d times", seen)
+		t.Errorf("the link was observed only %d times, want at least 4", seen)
 	}
 }
 
@@ -350,7 +350,7 @@ func (e *env) deployWith(settings ...string) {
 		e.applyChart([]string{"node", "admission"}, settings...)
 		if output, err := e.cluster.Exec(context.Background(), "kubectl", "-n", stack.Namespace, "rollout", "status",
 			"daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
-			e.Fatalf("the driver was not rolled out: %v\n%s", err, output)
+			e.Fatalf("the rollout of the driver failed: %v\n%s", err, output)
 		}
 		e.driverReady()
 	}
@@ -380,7 +380,7 @@ func (e *env) applyChart(templates []string, settings ...string) {
 		e.Fatalf("cannot generate the manifests: %v", err)
 	}
 	if output, err := e.applyOnServer(string(manifests)); err != nil {
-		e.Fatalf("cannot deploy: %v\n%s", err, output)
+		e.Fatalf("cannot deploy the manifests: %v\n%s", err, output)
 	}
 }
 
@@ -429,7 +429,7 @@ func TestNetworkStatusBesideMultus(t *testing.T) {
 		_, err = client.CoreV1().Pods(e.namespace).Patch(context.Background(), "p", types.MergePatchType, []byte(patch),
 			metav1.PatchOptions{}, "status")
 		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("patch %s: %v", patch, err)
+			t.Errorf("patch %s returned an unexpected result: %v", patch, err)
 		}
 	}
 	e.deleting("p")

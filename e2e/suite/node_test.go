@@ -260,7 +260,7 @@ func (e *env) signal(program string, signal syscall.Signal) {
 	e.Helper()
 	pids := e.processes(program)
 	if len(pids) == 0 {
-		e.Fatalf("there is no process of %s to send signal %s to", program, signal)
+		e.Fatalf("found no process of %s to send signal %s", program, signal)
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -74,7 +74,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
 	_ = d.running.Process.Signal(signal) // Wait reports whether it had already exited
 	if err := d.running.Wait(); err != nil && signal != syscall.SIGKILL {
-		d.e.Errorf("the double of OVN-Kubernetes: %v", err)
+		d.e.Errorf("the double of OVN-Kubernetes failed: %v", err)
 	}
 }
 
@@ -188,14 +188,14 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		if shown := e.inPod(name, "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 			[]string{"mtu 1380", "inet 10.108.0.", "/24", "link/ether 0a:58:0a:6c:00:0"}) {
-			t.Errorf("net1 of %s is\n%s", name, shown)
+			t.Errorf("net1 of %s has unexpected settings:\n%s", name, shown)
 		}
 		e.deviceStatus(name, `"interfaceName":"net1"`, `"10.108.0.`, `"type":"Ready"`, `"status":"True"`)
 	}
 	for _, path := range e.filesOnNode(ovnkube.State, "ports", "*") {
 		if port := strings.Join(e.lines(path), ""); !containsAll(port,
 			[]string{`"k8s.ovn.org/network":"localnet-tenant"`, `"k8s.ovn.org/nad":"localnet/tenant"`}) {
-			t.Errorf("a port is %s", port)
+			t.Errorf("a port has an unexpected network: %s", port)
 		}
 	}
 	e.ping("a", "b", "net1", "net1")
@@ -229,7 +229,7 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 	} {
 		for ifName, subnet := range want {
 			if shown := e.inPod(name, "ip", "addr", "show", "dev", ifName); !strings.Contains(shown, "inet "+subnet) {
-				t.Errorf("%s of %s is\n%s", ifName, name, shown)
+				t.Errorf("%s of %s has an unexpected address:\n%s", ifName, name, shown)
 			}
 		}
 	}
@@ -274,7 +274,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 		e.anyEvent(name, texts, slices.Concat([]string{"FailedPrepareDynamicResources"}, texts[1:]))
 	}
 	if said := double.log(); strings.Contains(said, "CNI request") {
-		t.Errorf("the plugin was called:\n%s", said)
+		t.Errorf("the plugin was called, want no requests:\n%s", said)
 	}
 	if output, err := e.kubectl("", "annotate", "pod", "unselected", "k8s.v1.cni.cncf.io/networks=tenant"); err != nil {
 		t.Fatal(err, output)
@@ -375,7 +375,7 @@ func TestOVNKubernetesServerIsDown(t *testing.T) {
 	double.start()
 	double.hasPorts(1)
 	if shown := e.inPod("stays", "ip", "address", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.115.0.") {
-		t.Errorf("net1 of the pod that is still running is\n%s", shown)
+		t.Errorf("want an address in 10.115.0.0/24 on net1 of the remaining pod, got\n%s", shown)
 	}
 	e.deleting("stays")
 	e.gone("stays")

@@ -58,7 +58,7 @@ func TestPrivileges(t *testing.T) {
 		broken := e.tryWithout(row[1])
 		t.Logf("| `%s` | %v |", row[1], broken)
 		if documented := row[2] != "nothing that was tried"; documented != (broken != nil) {
-			t.Errorf("without %s, the failure is %v; docs/security.md states: %s", row[1], broken, row[2])
+			t.Errorf("without %s, the failure is %v, but docs/security.md says: %s", row[1], broken, row[2])
 		}
 		if broken != nil {
 			needed = append(needed, row[1])
@@ -68,11 +68,11 @@ func TestPrivileges(t *testing.T) {
 		return
 	}
 	if len(needed) == 0 {
-		t.Fatal("no capability seems to be needed, so the test did not drop any")
+		t.Fatal("no capability was needed, so the test probably dropped none")
 	}
 	rest := slices.DeleteFunc(capability.Names(), func(name string) bool { return slices.Contains(needed, name) })
 	if broken := e.tryWithout(rest...); broken != nil {
-		t.Errorf("with only %v, the failure is %v", needed, broken)
+		t.Errorf("with only capabilities %v, the driver failed: %v", needed, broken)
 	}
 }
 

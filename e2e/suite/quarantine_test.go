@@ -53,11 +53,11 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	})
 	if leftovers, err := e.netdra("release"); err != nil ||
 		!containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
-		t.Errorf("netdra release returned %v\n%s", err, leftovers)
+		t.Errorf("want qu0 in the leftovers, but netdra release returned %v\n%s", err, leftovers)
 	}
 	if journal := e.state().Journal; !slices.ContainsFunc(journal,
 		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
-		t.Errorf("the state of the node does not contain the leftover: %q", journal)
+		t.Errorf("the node's state does not include the leftover: %q", journal)
 	}
 	e.reports("device qu0 has been quarantined since pod", "cannot give device qu0 its settings back", "netdra release",
 		">quarantined<")
@@ -73,7 +73,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 
 	remove()
 	if output, err := e.netdra("release", "--all"); err != nil {
-		t.Errorf("netdra release: %v\n%s", err, output)
+		t.Errorf("netdra release --all returned %v\n%s", err, output)
 	}
 	start = time.Now()
 	e.ready("second")

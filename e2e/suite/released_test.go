@@ -73,7 +73,7 @@ func TestReleased(t *testing.T) {
 		"/netdra", "version")
 	tag, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(images[0]), stack.Controller+"_"), ".oci.tar")
 	if err != nil || strings.Count(string(said), tag+" ") != 2 {
-		t.Errorf("netdra and the driver do not have version %s: %v\n%s", tag, err, said)
+		t.Errorf("want version %s from netdra and the driver, got %v\n%s", tag, err, said)
 	}
 	t.Logf("%s\n%s", output, said)
 	e.deleting("p")

@@ -41,7 +41,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	kubeconfig := e.kubeconfigOf("helper")
 	if output, err := e.elsewhere(kubeconfig, "claims", "pod/one"); err == nil ||
 		!containsAll(output, []string{"cannot list the driver's pods", "dra-network-netdra"}) {
-		t.Errorf("result without the Role: %v\n%s", err, output)
+		t.Errorf("without the Role, netdra claims returned %v\n%s", err, output)
 	}
 	e.onNode("kubectl", "-n", stack.Namespace, "create", "rolebinding", "elsewhere-helper", "--role=dra-network-netdra",
 		"--serviceaccount=elsewhere:helper")
@@ -77,7 +77,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
 		"DRA_NETWORK_NET1_MAC=", "DRA_NETWORK_NET1_IPS=10.159.0.",
 		`DRA_NETWORK_NET1_JSON={"interface":"net1","request":"`, `"ips":["10.159.0.`}) {
-		t.Errorf("environment of the container:\n%s", env)
+		t.Errorf("the container's environment lacks a variable:\n%s", env)
 	}
 	e.deleting("one")
 	e.gone("one")

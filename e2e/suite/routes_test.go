@@ -30,7 +30,7 @@ func TestNetworkWithADefaultRoute(t *testing.T) {
 	e.ready("intended")
 	shown := e.inPod("intended", "ip", "-4", "route", "show", "default")
 	if first, _, _ := strings.Cut(shown, "\n"); !strings.Contains(first, "dev net1") {
-		t.Errorf("the default routes are\n%s", shown)
+		t.Errorf("want net1 in the first default route, got\n%s", shown)
 	}
 	e.neverStartedEarly()
 	e.deleting("intended")

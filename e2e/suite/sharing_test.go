@@ -32,7 +32,7 @@ func TestClaimsEndApart(t *testing.T) {
 	})
 	if shown := e.inPod("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
 		"inet 10.146.0.") {
-		t.Errorf("net1 is\n%s", shown)
+		t.Errorf("want an address in 10.146.0.0/24 on net1, got\n%s", shown)
 	}
 	e.neverStartedEarly()
 	e.deleting("one")
@@ -87,17 +87,17 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	for _, pod := range []string{"owner", "debug"} {
 		addresses[pod] = e.inPod(pod, "ip", "-4", "-o", "addr", "show", "dev", "net1")
 		if !strings.Contains(addresses[pod], "inet 10.229.0.") {
-			t.Errorf("net1 of pod %s is\n%s", pod, addresses[pod])
+			t.Errorf("want an address in 10.229.0.0/24 on net1 of pod %s, got\n%s", pod, addresses[pod])
 		}
 	}
 	if addresses["owner"] == addresses["debug"] {
-		t.Errorf("both pods have the address\n%s", addresses["owner"])
+		t.Errorf("both pods have the same address:\n%s", addresses["owner"])
 	}
 	e.neverStartedEarly()
 	e.deleting("debug")
 	e.gone("debug")
 	if shown := e.inPod("owner", "ip", "-4", "-o", "addr", "show", "dev", "net1"); shown != addresses["owner"] {
-		t.Errorf("after the other pod has ended, net1 of the owner is\n%s", shown)
+		t.Errorf("net1 of the owner changed after the other pod ended:\n%s", shown)
 	}
 	e.deleting("owner")
 	e.gone("owner")

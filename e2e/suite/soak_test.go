@@ -64,7 +64,7 @@ func TestSoak(t *testing.T) {
 	}
 	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above
 	group.Wait()
-	t.Logf("%d pods started and ended; killed: %v", s.pods, s.kills)
+	t.Logf("%d pods started and ended; kills: %v", s.pods, s.kills)
 	for _, program := range slices.Sorted(maps.Keys(s.kills)) {
 		if s.kills[program] == 0 {
 			t.Errorf("%s was never killed, so the test is too short", program)

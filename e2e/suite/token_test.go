@@ -44,7 +44,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		Effect: resourceapi.DeviceTaintEffectNoExecute}}}}
 	claims, err := e.client.ResourceV1().ResourceClaims(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil || len(claims.Items) != 1 {
-		t.Fatalf("claims are %v, %v", claims, err)
+		t.Fatalf("claims = %v, %v; want one", claims, err)
 	}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(as kubernetes.Interface, node string) error {
@@ -60,7 +60,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	}
 	published, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil || len(published.Items) == 0 {
-		t.Fatalf("slices are %v, %v", published, err)
+		t.Fatalf("slices = %v, %v; want at least one", published, err)
 	}
 	remove := func(as kubernetes.Interface) error {
 		return as.ResourceV1().ResourceSlices().Delete(ctx, published.Items[0].Name,
@@ -94,7 +94,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		refused := (apierrors.IsForbidden(test.err) || apierrors.IsInvalid(test.err)) &&
 			strings.Contains(test.err.Error(), test.want)
 		if test.want == "" && test.err != nil || test.want != "" && !refused {
-			t.Errorf("%s: the error is %v, want %q", name, test.err, test.want)
+			t.Errorf("%s: error = %v, want %q", name, test.err, test.want)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestUpgrade(t *testing.T) {
 	u.asItWas(u.before)
 	for _, release := range []struct{ bin, output string }{{u.old.Bin, "nothing"}, {"../../bin", "no failed cleanups"}} {
 		if left, err := u.netdraOf(release.bin, "release"); err != nil || !strings.Contains(left, release.output) {
-			t.Errorf("%s/netdra release returned %v\n%s", release.bin, err, left)
+			t.Errorf("%s/netdra release returned an unexpected result: %v\n%s", release.bin, err, left)
 		}
 	}
 	u.healthy("the node afterwards")
@@ -185,7 +185,7 @@ func (u *upgrade) socketIsRead(pods []string) {
 	for _, bin := range []string{u.old.Bin, "../../bin"} {
 		claims, err := u.netdraOf(bin, "claims")
 		if err != nil {
-			u.Errorf("%s/netdra claims: %v\n%s", bin, err, claims)
+			u.Errorf("%s/netdra claims failed: %v\n%s", bin, err, claims)
 		}
 		for _, pod := range pods {
 			if !slices.ContainsFunc(strings.Split(claims, "\n"), func(line string) bool {
@@ -196,7 +196,7 @@ func (u *upgrade) socketIsRead(pods []string) {
 		}
 		devices, err := u.netdraOf(bin, "devices")
 		if err != nil || !containsAll(devices, []string{"up0", "up1", "(pod upgrade/whole)"}) {
-			u.Errorf("%s/netdra devices: %v\n%s", bin, err, devices)
+			u.Errorf("%s/netdra devices returned an unexpected result: %v\n%s", bin, err, devices)
 		}
 	}
 }

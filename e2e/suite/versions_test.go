@@ -25,7 +25,7 @@ func TestEveryServedVersionIsAttached(t *testing.T) {
 	e.create(documents(template, pod("newest", "newest")))
 	e.ready("newest")
 	if shown := e.inPod("newest", "ip", "-o", "link", "show", "dev", "beta0"); !strings.Contains(shown, "beta0") {
-		t.Errorf("the interface is\n%s", shown)
+		t.Errorf("want interface beta0, got\n%s", shown)
 	}
 	e.deleting("newest")
 	e.gone("newest")

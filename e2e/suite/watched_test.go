@@ -75,12 +75,12 @@ func (e *env) observe(exclusive ...string) {
 		stop()
 		<-ended
 		findings, processes, looks := watching.Report()
-		e.Logf("the observer took %d readings and watched %d processes", looks, processes)
+		e.Logf("the observer took %d readings of %d processes", looks, processes)
 		for _, finding := range findings {
 			e.Errorf("the observer found: %s", finding)
 		}
 		if processes == 0 {
-			e.Error("the observer has not seen a watched process")
+			e.Error("the observer did not see any watched process")
 		}
 	})
 }

@@ -38,14 +38,14 @@ func TestClaimParameters(t *testing.T) {
 	e.ready("good")
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown,
 		"02:00:00:00:17:03") {
-		t.Errorf("the uplink is\n%s", shown)
+		t.Errorf("want MAC address 02:00:00:00:17:03 on the uplink, got\n%s", shown)
 	}
 	if shown := e.inPod("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown,
 		"inet 10.173.0.77/24") {
-		t.Errorf("the port is\n%s", shown)
+		t.Errorf("want 10.173.0.77/24 on the port, got\n%s", shown)
 	}
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
-		t.Errorf("the port is\n%s", shown)
+		t.Errorf("want MTU 1400 on the port, got\n%s", shown)
 	}
 	// The pod uses a class, so by now, the controller has recorded the class.
 	for _, refused := range []struct{ parameters, why string }{
@@ -56,7 +56,7 @@ func TestClaimParameters(t *testing.T) {
 	} {
 		output, err := e.kubectl(claimParameters("refused", refused.parameters), "create", "-f", "-")
 		if err == nil || !strings.Contains(output, refused.why) {
-			t.Errorf("for %s, the API server returned %s (%v), want %s", refused.parameters, output, err, refused.why)
+			t.Errorf("for %s, got response %s (%v), want rejection %s", refused.parameters, output, err, refused.why)
 		}
 	}
 	e.deleting("good")
@@ -103,7 +103,7 @@ func TestEightInterfacesInOneClaim(t *testing.T) {
 			t.Errorf("%s does not match the topology:\n%s", name, links)
 		}
 		if !regexp.MustCompile(name + ` +inet 10\.174\.0\.`).MatchString(addresses) {
-			t.Errorf("%s has no address:\n%s", name, addresses)
+			t.Errorf("%s has no address in 10.174.0.0/24:\n%s", name, addresses)
 		}
 	}
 	e.deleting("p")
