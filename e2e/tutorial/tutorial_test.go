@@ -64,7 +64,7 @@ func checkExcerpt(t *testing.T, shown, printed string) {
 	for line := range strings.Lines(shown) {
 		found := pattern(varying.ReplaceAllString(line, "$1…")).FindStringIndex(rest)
 		if found == nil {
-			t.Errorf("README.md shows the output\n%s\nbut the demo prints\n%s", line, printed)
+			t.Errorf("README.md shows this line:\n%s\nbut the demo printed\n%s", line, printed)
 			return
 		}
 		rest = rest[found[1]:]
@@ -89,7 +89,7 @@ func TestTutorial(t *testing.T) {
 	})
 	parts := read(t, filepath.Join(clone, "docs", "tutorial.md"))
 	if len(parts) < 10 {
-		t.Fatalf("the tutorial has only %d blocks of commands", len(parts))
+		t.Fatalf("the tutorial has only %d blocks of commands, want at least 10", len(parts))
 	}
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\n")
@@ -112,14 +112,14 @@ func TestTutorial(t *testing.T) {
 		for line := range strings.Lines(p.output) {
 			found := pattern(line).FindStringIndex(rest)
 			if found == nil {
-				t.Errorf("%s\nshould print\n%s\nbut printed\n%s", p.commands, line, printed[i+1])
+				t.Errorf("commands\n%s\nshould print\n%s\nbut printed\n%s", p.commands, line, printed[i+1])
 				break
 			}
 			rest = rest[found[1]:]
 		}
 	}
 	if err != nil {
-		t.Fatalf("%v:\n%s", err, printed[len(printed)-1])
+		t.Fatalf("the commands failed: %v:\n%s", err, printed[len(printed)-1])
 	}
 	checkExcerpt(t, read(t, filepath.Join(clone, "README.md"))[0].output, printed[1])
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
@@ -162,7 +162,7 @@ ip link add uplink0 type veth peer name uplink0-far
 		"bash", "-c", script, "readme", clone)
 	output, err := cmd.CombinedOutput()
 	if err != nil || ran != 2 {
-		t.Fatalf("%d blocks: %v\n%s", ran, err, output)
+		t.Fatalf("ran %d blocks (%v), want 2:\n%s", ran, err, output)
 	}
 	t.Logf("%s", output)
 }
@@ -177,7 +177,7 @@ func TestVarying(t *testing.T) {
 	p := pattern(varying.ReplaceAllString(shown, "$1…"))
 	if !p.MatchString("a-net-x7k2p eth0 10.78.0.13/24   00:ba:76:14:51:e9") ||
 		p.MatchString("a-net-x7k2p eth1 10.78.0.2/24 86:ba:76:14:51:e8") {
-		t.Errorf("the pattern is %s", p)
+		t.Errorf("pattern %s matches the wrong lines", p)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestPattern(t *testing.T) {
 		"NAME … STATUS …": {"NAME STATUS ROLES", "STATUS NAME"},
 	} {
 		if p := pattern(line); !p.MatchString(test.printed) || p.MatchString(test.not) {
-			t.Errorf("%q is %s", line, p)
+			t.Errorf("%q was converted to pattern %s, which matches the wrong lines", line, p)
 		}
 	}
 }
