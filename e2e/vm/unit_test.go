@@ -42,11 +42,11 @@ func TestCPIO(t *testing.T) {
 	for name, text := range want {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(data) != text {
-			t.Errorf("%s has %q, want %q: %v", name, data, text, err)
+			t.Errorf("content of %s = %q, want %q: %v", name, data, text, err)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "init")); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("init has mode %v, want 0755: %v", info, err)
+		t.Errorf("mode of init = %v, want 0755: %v", info, err)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestUnpackKernel(t *testing.T) {
 	image := bzImage(t, want)
 	have, err := unpackKernel(image)
 	if err != nil || !bytes.Equal(have, want) {
-		t.Fatalf("have %q: %v", have, err)
+		t.Fatalf("got kernel %q: %v", have, err)
 	}
 	for name, spoil := range map[string]func([]byte) []byte{
 		"empty":    func([]byte) []byte { return nil },
@@ -86,7 +86,7 @@ func TestUnpackKernel(t *testing.T) {
 		},
 	} {
 		if _, err := unpackKernel(spoil(bytes.Clone(image))); err == nil {
-			t.Errorf("%s: there was no error", name)
+			t.Errorf("unpacking a kernel image succeeded, want an error: %s", name)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
 	}
 	_, err = tree.collect([]string{"broken"})
 	if err == nil || !strings.Contains(err.Error(), "no module missing, which broken depends on") {
-		t.Errorf("error for a missing dependency: %v", err)
+		t.Errorf("error for a missing dependency = %v, want it to name both modules", err)
 	}
 }
 
@@ -182,14 +182,14 @@ func TestPlannedKernel(t *testing.T) {
 	kernel, err := plannedKernel("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst " +
 		"linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian:13/stable [amd64])\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
 	if want := (kernelVersion{Release: "6.12.1+deb13-amd64", Package: "6.12.1-1"}); err != nil || kernel != want {
-		t.Errorf("have %q: %v", kernel, err)
+		t.Errorf("got unexpected kernel version %q: %v", kernel, err)
 	}
 	want := []string{"linux-a-6.12.1+deb13-amd64=6.12.1-1", "linux-b-6.12.1+deb13-amd64=6.12.1-1"}
 	if diff := cmp.Diff(want, kernel.packages([]string{"linux-a-", "linux-b-"})); diff != "" {
 		t.Errorf("packages (-want +have):\n%s", diff)
 	}
 	if _, err := plannedKernel("Inst linux-image-amd64 (1)\n"); err == nil {
-		t.Error("a plan without a kernel caused no error")
+		t.Error("a plan without a kernel was accepted")
 	}
 }
 
@@ -197,14 +197,14 @@ func TestPlannedKernel(t *testing.T) {
 func TestImagesOfKinds(t *testing.T) {
 	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
 	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {
-		t.Errorf("the directories are %s, %s and %s", sriov.folder(), rdma.folder(), ovs.folder())
+		t.Errorf("directories are %s, %s and %s, want one for each kind", sriov.folder(), rdma.folder(), ovs.folder())
 	}
 	if slices.Contains(sriov.packages, "openvswitch-switch") || !slices.Contains(ovs.packages, "openvswitch-switch") {
-		t.Error("Open vSwitch is in machines of another kind, or is missing from OVS machines")
+		t.Error("want Open vSwitch in OVS machines only")
 	}
 	rdma.modules = append(rdma.modules, "other")
 	if rdma.folder() == RDMA.parts().folder() {
-		t.Error("a different module led to the same image")
+		t.Error("a different module resulted in the same image")
 	}
 }
 
@@ -219,7 +219,7 @@ func TestHardware(t *testing.T) {
 		"igb,id=pf2,bus=port2,netdev=segment2,mac=52:54:00:aa:02:00",
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("no %q in\n%s", want, all)
+			t.Errorf("%q is missing from\n%s", want, all)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestProcessors(t *testing.T) {
 		all := strings.Join(m.arguments(), " ")
 		for _, want := range test.want {
 			if !strings.Contains(all, want) {
-				t.Errorf("%s with %d processors: no %q in\n%s", test.accelerator, test.processors, want, all)
+				t.Errorf("%s with %d processors: %q is missing from\n%s", test.accelerator, test.processors, want, all)
 			}
 		}
 	}
@@ -260,11 +260,11 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	for _, line := range []string{"local,id=folder0,path=" + share + ",security_model=none\n",
 		"local,id=folder1,path=" + other + ",security_model=none,readonly=on\n"} {
 		if !strings.Contains(all, line) {
-			t.Errorf("no %q in\n%s", line, all)
+			t.Errorf("%q is missing from\n%s", line, all)
 		}
 	}
 	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
-		t.Error("a missing directory caused no error")
+		t.Error("a missing directory was accepted")
 	}
 }
 
@@ -289,7 +289,7 @@ func TestModuleFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (&Command{ModuleFiles: []string{file}}).order(&machine{}); err == nil {
-		t.Error("a file that is not a module caused no error")
+		t.Error("a file that is not a module was accepted")
 	}
 }
 
@@ -297,7 +297,7 @@ func TestParameters(t *testing.T) {
 	arguments := (&machine{parameters: []string{"ib_core.netns_mode=0"}}).arguments()
 	line := arguments[slices.Index(arguments, "-append")+1]
 	if !strings.HasPrefix(line, "console=") || !strings.HasSuffix(line, " ib_core.netns_mode=0") {
-		t.Errorf("the kernel's command line is %q", line)
+		t.Errorf("unexpected kernel command line %q", line)
 	}
 }
 
@@ -308,10 +308,10 @@ func TestUplinkArguments(t *testing.T) {
 	want := "-netdev user,id=uplink,ipv6=off,net=10.88.0.0/16,host=10.88.0.2," +
 		"hostfwd=tcp:127.0.0.1:10250-10.88.0.1:10250,hostfwd=tcp:127.0.0.1:22-10.88.0.1:22 "
 	if !strings.Contains(all, want) {
-		t.Errorf("arguments are\n%s\nwithout\n%s", all, want)
+		t.Errorf("arguments are\n%s\nwhich lack\n%s", all, want)
 	}
 	m.uplink = nil
 	if all := strings.Join(m.arguments(), " "); strings.Contains(all, "user,") {
-		t.Errorf("a machine without an uplink got one: %s", all)
+		t.Errorf("a machine without an uplink got a user network: %s", all)
 	}
 }

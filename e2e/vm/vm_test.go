@@ -65,17 +65,17 @@ func TestRun(t *testing.T) {
 		"read-only", "",
 	}, "\n")
 	if result.ExitCode != 3 || output.String() != want {
-		t.Errorf("exit code %d, output\n%s\nwant exit code 3 and\n%s", result.ExitCode, output.String(), want)
+		t.Errorf("got exit code %d and output\n%s\nwant exit code 3 and\n%s", result.ExitCode, output.String(), want)
 	}
 	if data, err := os.ReadFile(filepath.Join(share, "result")); err != nil || string(data) != "done\n" {
-		t.Errorf("the content of the shared directory is %q, %v", data, err)
+		t.Errorf("content of the shared directory = %q, %v; want \"done\"", data, err)
 	}
 }
 
 func TestRunOfNothing(t *testing.T) {
 	_, err := prepared(t).Run(t.Context(), Command{Args: []string{"no-such-command"}, Timeout: patience})
 	if err == nil || !strings.Contains(err.Error(), "no-such-command") {
-		t.Errorf("error for a missing command: %v", err)
+		t.Errorf("error for a missing command = %v, want one that names the command", err)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestTimeout(t *testing.T) {
 	defer cancel()
 	_, err := image.Run(ctx, Command{Args: []string{"sleep", "infinity"}, Timeout: time.Second})
 	if err == nil || !strings.Contains(err.Error(), "did not end within 1s") || ctx.Err() != nil {
-		t.Errorf("error for a machine that does not end: %v", err)
+		t.Errorf("error for a machine that does not end = %v, want a timeout", err)
 	}
 }
 
