@@ -101,7 +101,7 @@ func (e *env) use() use {
 	e.Helper()
 	driver, err := process.One(e.processesOf(stack.Driver)...)
 	if err != nil {
-		e.Fatalf("cannot read the driver's status: %v", err)
+		e.Fatalf("cannot find the driver's process: %v", err)
 	}
 	status, err := process.Status(driver)
 	if err != nil {

@@ -179,7 +179,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	published, err := e.kubectl("", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].attributes}")
 	if err != nil || !containsAll(published, []string{`"k8s.cni.cncf.io/deviceID":{"string":"mu0"}`,
 		`"k8s.cni.cncf.io/resourceName":{"string":"example.com/mu"}`}) {
-		t.Errorf("the resource name is missing from the published attributes:\n%s", published)
+		t.Errorf("the published attributes are incomplete:\n%s", published)
 	}
 
 	user := podOn("p", "mu", "lan")
@@ -220,7 +220,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.deleting("other")
 	e.gone("other")
 	if after := e.link("mu0"); mac(after) != mac(before) || !strings.Contains(after, "mtu 1500") {
-		t.Errorf("the link was restored as\n%s\nwant the MAC address of\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nwant MTU 1500 and the MAC address of\n%s", after, before)
 	}
 }
 
