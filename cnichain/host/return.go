@@ -79,8 +79,8 @@ func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Li
 	return link, nil
 }
 
-// For one end of a pair, Destroyed looks for the other end, which the kernel deletes together with the device. For a
-// VLAN, it checks whether the parent still has a VLAN with the same ID.
+// Destroyed looks for the other end of a pair, which the kernel deletes together with the device. For a VLAN, it checks
+// whether the parent still has a VLAN with the same ID.
 func (h Linux) Destroyed(device cnichain.Device) (destroyed, known bool, err error) {
 	if !device.PeerOnHost && (device.VLANProtocol == "" || device.StandsOn == nil) {
 		return false, false, nil
