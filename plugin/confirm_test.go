@@ -113,6 +113,30 @@ func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f.must(prepare())
 }
 
+// If a claim is released while its files are being repaired, the repair does not prepare it again: the kubelet would
+// never release it.
+func TestRepairOfAReleasedClaim(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("c", "up0", "a")
+	prepare := func() error {
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+		f.must(err)
+		return results["c"].Err
+	}
+	f.must(prepare())
+	f.dra.repairing.Store("c", true)
+	f.must(prepare())
+	f.must(f.dra.release(context.Background(), "c"))
+	if err := prepare(); err == nil || !strings.Contains(err.Error(), "was released before") {
+		t.Errorf("error = %v, want an error about the release", err)
+	}
+	if _, held := f.dra.Claims.Get("c"); held {
+		t.Error("the repair prepared the released claim again")
+	}
+	f.dra.repairing.Delete("c")
+	f.must(prepare())
+}
+
 // If a pod's sandbox was replaced while the driver was down or not connected, the interfaces are attached to the new
 // sandbox.
 func TestReplacedSandboxIsAttached(t *testing.T) {

@@ -228,6 +228,10 @@ func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error 
 		return err
 	}
 	defer func() { _ = connection.Close() }()
+	for _, claim := range claims {
+		d.dra.repairing.Store(claim.GetUid(), true)
+		defer d.dra.repairing.Delete(claim.GetUid())
+	}
 	answer, err := drapb.NewDRAPluginClient(connection).NodePrepareResources(ctx,
 		&drapb.NodePrepareResourcesRequest{Claims: claims})
 	if err != nil {

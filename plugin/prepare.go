@@ -70,6 +70,9 @@ type draPlugin struct {
 	locks *keylock.Locks
 	// evicting contains the UIDs of claims that are being evicted.
 	evicting sync.Map
+	// repairing contains the UIDs of claims whose files are being repaired. Such a claim may be released before the
+	// call for it arrives. It must not be prepared again then, because the kubelet would never release it.
+	repairing sync.Map
 }
 
 func newDRAPlugin(c draConfig) *draPlugin { return &draPlugin{draConfig: c, locks: keylock.New(1)} }
@@ -152,6 +155,9 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 			return nil, err
 		}
 		return d.devices(&record), d.tellOthers(&record)
+	}
+	if _, isRepair := d.repairing.Load(string(claim.UID)); isRepair {
+		return nil, errors.New("the claim was released before its files were repaired; trying again")
 	}
 	// From here on, the claim holds its devices. Nothing on the host has been changed yet: that happens when the
 	// sandbox starts.
