@@ -151,6 +151,9 @@ func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 	d.again = func(_ context.Context, wanted []*drapb.Claim) error {
 		for _, claim := range wanted {
 			asked = append(asked, claim.Name)
+			if _, marked := d.dra.repairing.Load(claim.Uid); !marked {
+				t.Errorf("claim %s is not marked as being repaired", claim.Name)
+			}
 			if claim.Name == "claim-a" {
 				return errors.New("not found")
 			}
@@ -160,6 +163,10 @@ func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 	if err := d.repairMetadata(t.Context()); err == nil || !strings.Contains(err.Error(), "claim ns/claim-a again") {
 		t.Errorf("error = %v, want \"claim ns/claim-a again\"", err)
 	}
+	d.dra.repairing.Range(func(uid, _ any) bool {
+		t.Errorf("claim %s is still marked as being repaired", uid)
+		return true
+	})
 	if !slices.Equal(asked, []string{"claim-a", "claim-b"}) {
 		t.Errorf("claims prepared again: %q, want claim-a and claim-b", asked)
 	}

@@ -157,7 +157,11 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 		// Pass one claim per call: the library rejects all claims in a call if one of them no longer exists in the API
 		// server.
 		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
-		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {
+		// Not in prepareAgain, which also prepares the claims of a lost journal: these have no records.
+		d.dra.repairing.Store(claim.Uid, true)
+		err := d.again(ctx, []*drapb.Claim{claim})
+		d.dra.repairing.Delete(claim.Uid)
+		if err != nil {
 			problems = append(problems, fmt.Errorf("cannot write the device metadata of claim %s again: %w",
 				record.Claim, err))
 		}
@@ -228,10 +232,6 @@ func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error 
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	for _, claim := range claims {
-		d.dra.repairing.Store(claim.GetUid(), true)
-		defer d.dra.repairing.Delete(claim.GetUid())
-	}
 	answer, err := drapb.NewDRAPluginClient(connection).NodePrepareResources(ctx,
 		&drapb.NodePrepareResourcesRequest{Claims: claims})
 	if err != nil {
