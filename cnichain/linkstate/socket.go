@@ -60,13 +60,13 @@ func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 		data = append(data, request.Serialize()...)
 	}
 	if err := unix.Sendto(s.file, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("cannot ask the kernel: %w", err)
+		return nil, fmt.Errorf("cannot send netlink requests: %w", err)
 	}
 	answers := make([]answer, len(requests))
 	for remaining := len(requests); remaining > 0; {
 		messages, err := s.receive()
 		if err != nil {
-			return nil, fmt.Errorf("cannot receive the kernel's answer: %w", err)
+			return nil, fmt.Errorf("cannot receive netlink replies: %w", err)
 		}
 		for i := range messages {
 			number := messages[i].Header.Seq - first
