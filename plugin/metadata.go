@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
@@ -46,8 +47,29 @@ func metadataVersions() []schema.GroupVersion {
 // a reboot, the kubelet prepares all claims again, which rewrites all files.
 func metadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{
+		ReadFile:  readMetadataHead,
 		WriteFile: func(path string, data []byte, _ os.FileMode) error { return nodeapi.WriteFile(path, data) },
 	}
+}
+
+// readMetadataHead returns the first document of a metadata file without the devices. The library reads a file only
+// when it updates it during RunPodSandbox, and uses only the generation and podClaimName. Decoding all attributes would
+// take longer than encoding the new ones.
+func readMetadataHead(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // a path that the library composed
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // opened for reading only
+	var head struct {
+		metav1.TypeMeta
+		metav1.ObjectMeta `json:"metadata"`
+		PodClaimName      *string `json:"podClaimName,omitempty"`
+	}
+	if err := json.NewDecoder(file).Decode(&head); err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return json.Marshal(head)
 }
 
 // metadataOf returns the metadata about a claim's device for the containers that use the claim (KEP-5304): the device's
