@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // Boot implements host.Host.
@@ -256,16 +257,20 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	}), nil
 }
 
-// DefaultRoutes implements host.Host. Every pod has a default route through the link with index 1 until a plugin adds
+// Contents implements host.Host. Every pod has a default route through the link with index 1 until a plugin adds
 // another default route.
-func (n *Node) DefaultRoutes(path string) (map[string][]int, error) {
+func (n *Node) Contents(path string) (host.Contents, error) {
+	links, err := n.Links(path)
+	if err != nil {
+		return host.Contents{}, err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	link, moved := n.pods[path][n.defaults[path]]
 	if !moved {
 		link.Index = 1
 	}
-	return map[string][]int{"IPv4": {link.Index}}, nil
+	return host.Contents{Links: links, DefaultRoutes: map[string][]int{"IPv4": {link.Index}}}, nil
 }
 
 // Restore brings back the link of a device bound to another driver, and checks that the device is on the host.

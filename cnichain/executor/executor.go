@@ -145,22 +145,19 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if attachment.NetNSID, err = e.Host.NamespaceID(held); err != nil {
 		return err
 	}
-	seen, err := e.Host.Links(held)
+	seen, err := e.Host.Contents(held)
 	if err != nil {
 		return err
 	}
-	if err := AssignNames(attachment, seen); err != nil {
+	if err := AssignNames(attachment, seen.Links); err != nil {
 		return err
 	}
-	routes, err := e.beginRoutes(attachment, held)
-	if err != nil {
-		return err
-	}
+	routes := newRouteCheck(attachment, seen.DefaultRoutes)
 	for i := range attachment.Steps {
-		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
+		if seen, err = e.addStep(ctx, attachment, i, node, seen.Links); err != nil {
 			return err
 		}
-		if err := e.followRoutes(attachment, i, routes, seen); err != nil {
+		if err := routes.follow(attachment, i, &seen); err != nil {
 			return err
 		}
 	}
@@ -177,32 +174,34 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 
 // addStep runs a step. The result is written in the next commit, together with the intention to run the next step, the
 // Ready state, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
-// crash at the end of ADD. seen lists the pod's links before the step; addStep returns the links after the step.
+// crash at the end of ADD. seen lists the pod's links before the step; addStep returns the links and the default routes
+// after the step.
 func (e *Executor) addStep(
 	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
-) ([]cnichain.Link, error) {
+) (after host.Contents, err error) {
 	record := &attachment.Steps[i]
 	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
-		return nil, err
+		return after, err
 	}
 	if i == 0 {
 		if err := e.pin(attachment); err != nil {
 			e.notBegun(record)
-			return nil, err
+			return after, err
 		}
 	}
-	links, err := e.runStep(ctx, attachment, record)
-	if err != nil {
-		return nil, stepError(record, commandAdd, err)
+	if after, err = e.runStep(ctx, attachment, record); err != nil {
+		return after, stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdded
-	return links, nil
+	return after, nil
 }
 
-// runStep is the part of addStep that may have side effects. It returns the pod's links.
-func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *StepRecord) ([]cnichain.Link, error) {
+// runStep is the part of addStep that may have side effects. It returns the pod's links and default routes.
+func (e *Executor) runStep(
+	ctx context.Context, attachment *Attachment, record *StepRecord,
+) (after host.Contents, err error) {
 	if err := e.bindDriver(record); err != nil {
-		return nil, err
+		return after, err
 	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
@@ -210,16 +209,15 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 			record.Foreign = true
 			_ = e.note(attachment) // if this fails, Del writes the record
 		}
-		return nil, e.withMissingDevice(record.Step.Device, err)
+		return after, e.withMissingDevice(record.Step.Device, err)
 	}
-	links, err := e.Host.Links(attachment.Pin)
-	if err != nil {
-		return nil, err
+	if after, err = e.Host.Contents(attachment.Pin); err != nil {
+		return after, err
 	}
-	if err := e.verify(attachment, record, result, links); err != nil {
-		return nil, err
+	if err := e.verify(attachment, record, result, after.Links); err != nil {
+		return after, err
 	}
-	return links, e.attachRDMA(attachment, record)
+	return after, e.attachRDMA(attachment, record)
 }
 
 // withMissingDevice extends a plugin's error if the device is no longer on the host. Exclusive devices have already

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // routeCheck tracks the pod's preferred default routes while an attachment's steps run. For each IP family, it stores
@@ -22,46 +23,38 @@ type routeCheck struct {
 	allowed bool
 }
 
-// beginRoutes reads a pod's default routes, unless an earlier attempt for the same sandbox has already read them:
-// during that attempt, a plugin may have removed a route that its DEL did not restore.
-func (e *Executor) beginRoutes(attachment *Attachment, netns string) (*routeCheck, error) {
+// newRouteCheck starts with a pod's current default routes, unless an earlier attempt for the same sandbox has recorded
+// them: during that attempt, a plugin may have removed a route that its DEL did not restore.
+func newRouteCheck(attachment *Attachment, now map[string][]int) *routeCheck {
 	if attachment.DefaultRoutes == nil {
-		routes, err := e.Host.DefaultRoutes(netns)
-		if err != nil {
-			return nil, err
-		}
-		attachment.DefaultRoutes = routes
+		attachment.DefaultRoutes = now
 	}
-	return &routeCheck{original: attachment.DefaultRoutes, accepted: attachment.DefaultRoutes}, nil
+	return &routeCheck{original: attachment.DefaultRoutes, accepted: attachment.DefaultRoutes}
 }
 
-// followRoutes records the routes after a step. After the last step of an instance, it returns an error if the instance
+// follow records the routes after step i. After the last step of an instance, it returns an error if the instance
 // replaced a default route that the pod had before, unless its topology allows this. Otherwise, the pod's traffic to
 // the cluster would leave through the wrong interface. Steps in the middle of an instance may move a route, as sbr
-// does. links lists the pod's links.
-func (e *Executor) followRoutes(attachment *Attachment, i int, check *routeCheck, links []cnichain.Link) error {
-	record := &attachment.Steps[i]
-	now, err := e.Host.DefaultRoutes(attachment.Pin)
-	if err != nil {
-		return err
-	}
-	check.allowed = check.allowed || !record.Step.KeepsDefaultRoute
-	replaced := check.replaced(now)
-	if replaced != "" && check.changer == nil {
-		check.changer = record
+// does.
+func (c *routeCheck) follow(attachment *Attachment, i int, contents *host.Contents) error {
+	record, now := &attachment.Steps[i], contents.DefaultRoutes
+	c.allowed = c.allowed || !record.Step.KeepsDefaultRoute
+	replaced := c.replaced(now)
+	if replaced != "" && c.changer == nil {
+		c.changer = record
 	}
 	if i+1 < len(attachment.Steps) && isSameInstance(record, &attachment.Steps[i+1]) {
 		return nil
 	}
-	if replaced != "" && !check.allowed {
-		return stepError(check.changer, commandAdd, fmt.Errorf("%s replaced the pod's %s default route through %s by one "+
+	if replaced != "" && !c.allowed {
+		return stepError(c.changer, commandAdd, fmt.Errorf("%s replaced the pod's %s default route through %s by one "+
 			"through %s, so the pod would lose its connection to the cluster; remove the default route from the "+
 			"configuration of the step and its ipam (routes, gateway, isDefaultGateway), or set defaultRoute: true if "+
 			"the step's network is meant to carry the pod's other traffic, and delete the pod and its claim",
-			check.changer.Step.Type, replaced, linkNames(links, check.accepted[replaced]),
-			linkNames(links, now[replaced])))
+			c.changer.Step.Type, replaced, linkNames(contents.Links, c.accepted[replaced]),
+			linkNames(contents.Links, now[replaced])))
 	}
-	*check = routeCheck{original: check.original, accepted: now}
+	*c = routeCheck{original: c.original, accepted: now}
 	return nil
 }
 

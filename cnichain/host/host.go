@@ -55,13 +55,20 @@ type Namespaces interface {
 	PlaceholderNetns(path, name string, addresses []net.IPNet) error
 }
 
+// Contents is the part of a pod's network namespace that the steps of a chain change.
+type Contents struct {
+	Links []cnichain.Link
+	// DefaultRoutes contains, by IP family (IPv4, IPv6), the sorted indexes of the links used by the preferred default
+	// route in the main table. Families without a default route are omitted.
+	DefaultRoutes map[string][]int
+}
+
 // Links operates on the links in a pod's network namespace, which is identified by a path.
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
-	// DefaultRoutes returns, by IP family (IPv4, IPv6), the sorted indexes of the links used by the preferred default
-	// route in the main table. Families without a default route are omitted.
-	DefaultRoutes(netns string) (map[string][]int, error)
+	// Contents returns the links and the default routes in the namespace.
+	Contents(netns string) (Contents, error)
 	// Rename renames a link.
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link. It is not an error if the link does not exist.

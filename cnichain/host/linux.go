@@ -110,6 +110,26 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 		return nil, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
 	}
 	defer handle.Close()
+	return linksOf(handle, path)
+}
+
+// Contents enters the namespace only once, which takes longer than reading the links or the routes of most pods.
+func (Linux) Contents(path string) (contents Contents, err error) {
+	handle, err := openNamespace(path)
+	if err != nil {
+		return Contents{}, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
+	}
+	defer handle.Close()
+	if contents.Links, err = linksOf(handle, path); err != nil {
+		return Contents{}, err
+	}
+	if contents.DefaultRoutes, err = defaultRoutes(handle); err != nil {
+		return Contents{}, fmt.Errorf("cannot list the routes of %s: %w", path, err)
+	}
+	return contents, nil
+}
+
+func linksOf(handle *netlink.Handle, path string) ([]cnichain.Link, error) {
 	found, err := listLinks(handle)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
@@ -131,14 +151,9 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 	return links, nil
 }
 
-// DefaultRoutes compares metrics: a default route with a higher metric is a fallback. The kernel reports metric 1024
+// defaultRoutes compares metrics: a default route with a higher metric is a fallback. The kernel reports metric 1024
 // for IPv6 routes without an explicit metric.
-func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
-	handle, err := openNamespace(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
-	}
-	defer handle.Close()
+func defaultRoutes(handle *netlink.Handle) (map[string][]int, error) {
 	preferred := map[string][]int{}
 	for name, family := range map[string]int{"IPv4": unix.AF_INET, "IPv6": unix.AF_INET6} {
 		least := math.MaxInt
@@ -160,7 +175,7 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 				return true
 			})
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the routes of %s: %w", path, err)
+			return nil, err
 		}
 		preferred[name] = slices.DeleteFunc(preferred[name], func(index int) bool { return index == 0 })
 		slices.Sort(preferred[name])
