@@ -30,6 +30,9 @@ type routing interface {
 	RuleList(family int) ([]netlink.Rule, error)
 	NeighList(linkIndex, family int) ([]netlink.Neigh, error)
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
+	// Settings returns other settings that the kernel discards when a link moves to another namespace, as phrases such
+	// as "the next hop 7 uses it".
+	Settings(netlink.Link) ([]string, error)
 }
 
 // Busy reports how the node currently uses links, based on a single scan. A busy link must not be taken from the host.
@@ -245,9 +248,9 @@ func (n *nodeLinks) routed(index int, add adder) error {
 	return nil
 }
 
-// filtered adds uses for queueing disciplines, filters and permanent neighbors, which the kernel discards when a link
-// moves to another namespace, and for the link's XDP program. Disciplines that the kernel attaches by default have no
-// handle (attach_default_qdiscs in net/sched/sch_generic.c).
+// filtered adds uses for queueing disciplines, filters, permanent neighbors and other settings that the kernel discards
+// when a link moves to another namespace, and for the link's XDP program. Disciplines that the kernel attaches by
+// default have no handle (attach_default_qdiscs in net/sched/sch_generic.c).
 func filtered(table routing, l netlink.Link, add adder) error {
 	attrs := l.Attrs()
 	neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
@@ -267,6 +270,13 @@ func filtered(table routing, l netlink.Link, add adder) error {
 		if handle := discipline.Attrs().Handle; handle != 0 {
 			add(false, "it has the queueing discipline %s %s", discipline.Type(), netlink.HandleStr(handle))
 		}
+	}
+	settings, err := table.Settings(l)
+	if err != nil {
+		return err
+	}
+	for _, setting := range settings {
+		add(false, "%s", setting)
 	}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		add(false, "it has the XDP program %d", attrs.Xdp.ProgId)

@@ -45,6 +45,7 @@ type tables struct {
 	rules     []netlink.Rule
 	neighbors []netlink.Neigh
 	queues    []netlink.Qdisc
+	settings  map[int][]string
 }
 
 func (k tables) AddrList(netlink.Link, int) ([]netlink.Addr, error) { return k.addresses, nil }
@@ -62,6 +63,10 @@ func (k tables) NeighList(index, _ int) ([]netlink.Neigh, error) {
 func (k tables) QdiscList(link netlink.Link) ([]netlink.Qdisc, error) {
 	return slices.DeleteFunc(slices.Clone(k.queues),
 		func(q netlink.Qdisc) bool { return q.Attrs().LinkIndex != link.Attrs().Index }), nil
+}
+
+func (k tables) Settings(link netlink.Link) ([]string, error) {
+	return k.settings[link.Attrs().Index], nil
 }
 
 func network(text string) *net.IPNet {
@@ -123,6 +128,10 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		"queueing discipline of the kernel": {link: "ens0",
 			kernel: tables{queues: []netlink.Qdisc{&netlink.Fq{QdiscAttrs: netlink.QdiscAttrs{
 				LinkIndex: index("ens0")}}}}},
+		"next hop": {link: "ens0", kernel: tables{settings: map[int][]string{index("ens0"): {"the next hop 7 uses it"}}},
+			want: "next hop 7", lost: true},
+		"next hop of another": {link: "ens0",
+			kernel: tables{settings: map[int][]string{index("br0"): {"the next hop 7 uses it"}}}},
 		"of its VF": {link: "ens0",
 			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
 			want:   "its function ens0v0: it has the address", lost: true},

@@ -28,6 +28,8 @@ type kernel struct {
 	// strict has sockets on which the kernel applies the filters in dump requests (NETLINK_GET_STRICT_CHK, since Linux
 	// 4.20). Earlier kernels ignore these filters.
 	strict *netlink.Handle
+	// filters is nil if the kernel has no netfilter.
+	filters *nl.SocketHandle
 	// immovable maps the indexes of the links in the last list to whether they are immovable, if the kernel reports it.
 	immovable map[int]bool
 	// netns is the namespace itself, in which other sockets are opened later.
@@ -51,6 +53,13 @@ func openKernel() (*kernel, error) {
 		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
 	}
 	_ = k.strict.SetStrictCheck(true) // Routes also filters
+	socket, err = nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
+	if err == nil {
+		k.filters = &nl.SocketHandle{Socket: socket}
+	} else if !errors.Is(err, unix.EPROTONOSUPPORT) {
+		k.Close()
+		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
 	if k.netns, err = netns.Get(); err != nil {
 		k.Close()
 		return nil, fmt.Errorf("cannot open the network namespace: %w", err)
@@ -64,6 +73,9 @@ func (k *kernel) Close() {
 	k.links.Close()
 	if k.strict != nil {
 		k.strict.Close()
+	}
+	if k.filters != nil {
+		k.filters.Close()
 	}
 	_ = k.netns.Close() // nothing was written
 }

@@ -278,8 +278,9 @@ func TestRealRandomAdministrator(t *testing.T) {
 				if differences := l.linkState("up0").Differences(before); len(differences) > 0 {
 					l.Errorf("after %q and use by %q, the administrator's link differs: %v", done, used, differences)
 				}
-				if used != "" { // unless it is a rule, the use disappears along with the link
+				if used != "" { // unless it is a rule or a filter, the use disappears along with the link
 					_ = netlink.RuleDel(useRule("up0"))
+					unusedByFilters()
 					l.drop("up0p")
 					l.drop("br7")
 					l.uplink("up0")

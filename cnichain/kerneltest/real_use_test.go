@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -42,7 +45,7 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 50, 2),
 			Mask: net.CIDRMask(24, 32)}})
 	}
-	return map[string]func(*realLab, netlink.Link) error{
+	uses := map[string]func(*realLab, netlink.Link) error{
 		"address": func(_ *realLab, link netlink.Link) error { return address(link) },
 		"default route": func(_ *realLab, link netlink.Link) error {
 			_, all, _ := net.ParseCIDR("0.0.0.0/0")
@@ -86,7 +89,51 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 			return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
 				IP: net.IPv4(192, 168, 50, 9), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 9, 9}})
 		},
+		"proxy neighbor": func(_ *realLab, link netlink.Link) error {
+			return netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
+				Flags: netlink.NTF_PROXY, IP: net.IPv4(192, 168, 50, 8)})
+		},
+		"forwarding entry": func(_ *realLab, link netlink.Link) error {
+			return netlink.NeighAppend(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE,
+				Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 9, 7}})
+		},
+		"next hop": func(_ *realLab, link netlink.Link) error { return addNexthop(7, link.Attrs().Index) },
 	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		return uses
+	}
+	for name, object := range map[string]string{
+		"nftables chain":            "chain netdev used in { type filter hook ingress device %s priority 0; }",
+		"nftables chain of several": "chain netdev used in { type filter hook ingress devices = { lo, %s } priority 0; }",
+	} {
+		uses[name] = func(l *realLab, link netlink.Link) error {
+			l.Cleanup(unusedByFilters)
+			return nft("add table netdev used; add " + fmt.Sprintf(object, link.Attrs().Name))
+		}
+	}
+	return uses
+}
+
+// unusedByFilters deletes the table that nodeUses adds. After most tests, the table does not exist.
+func unusedByFilters() { _ = nft("delete table netdev used") }
+
+func nft(commands string) error {
+	if output, err := exec.Command("nft", commands).CombinedOutput(); err != nil {
+		return fmt.Errorf("nft %s: %w: %s", commands, err, output)
+	}
+	return nil
+}
+
+// addNexthop adds a next hop object without a route that uses it.
+func addNexthop(id, link int) error {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	body := append([]byte{unix.AF_INET}, make([]byte, unix.SizeofNhmsg-1)...)
+	for attribute, value := range map[int]int{unix.NHA_ID: id, unix.NHA_OIF: link} {
+		body = append(body, nl.NewRtAttr(attribute, nl.Uint32Attr(uint32(value))).Serialize()...)
+	}
+	request.AddRawData(body)
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // A claim stays prepared while its pod gets another sandbox, and while a failed chain waits for its next attempt. In
