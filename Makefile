@@ -200,7 +200,7 @@ sriov-chains:
 
 sriov-pods: # SHORT=1 runs half of the parts, for "test-all". The reader is not a prerequisite: make would then start this lane, the slowest one, last
 	$(MAKE) kubevirt-reader
-	$(VM) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods$$$(if $(SHORT),/^(slices|settings|bond|vfio|numvfs)$$)' ./e2e/sriov
+	$(VM) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestCluster(Pods|Imported)$$$(if $(SHORT),/^(slices|settings|imported|vfio|numvfs)$$)' ./e2e/sriov
 
 # KubeVirt's own code, at the version in e2e/kubevirt/go.mod, for reading device metadata in the containers of virtual machines.
 kubevirt-reader:
