@@ -100,7 +100,7 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 	if use.Reason == "" || use.Restorable && device.AllowInUse {
 		return nil
 	}
-	remedy := "free it, or exclude it with a DeviceExposurePolicy, and delete the claim"
+	remedy := "stop using it, or exclude it with a DeviceExposurePolicy, and delete the claim"
 	if use.Restorable {
 		remedy += "; or set allowInUse in the policy, which removes them from the node while a pod has the device"
 	}

@@ -133,7 +133,7 @@ func customClient(config *rest.Config) (rest.Interface, error) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of %s: %w", gv, err)
+		return nil, fmt.Errorf("cannot create a client for %s: %w", gv, err)
 	}
 	return client, nil
 }

@@ -92,8 +92,8 @@ func (d *Driver) debugHandler() http.Handler {
 // the client disconnects, since a running plugin must not be interrupted.
 func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (failure, err error) {
 	if !slices.ContainsFunc(d.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
-		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+
-			"that are left", key)
+		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists the "+
+			"remaining ones", key)
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()

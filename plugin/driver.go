@@ -118,7 +118,7 @@ type Driver struct {
 func New(_ context.Context, config Config) (driver *Driver, err error) {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a client of the API server: %w", err)
+		return nil, fmt.Errorf("cannot create a client for the API server: %w", err)
 	}
 	config.CNIDirs = append(slices.Clone(config.CNIDirs), nodeapi.HelperDir(config.PluginDir))
 	d := &Driver{
@@ -311,7 +311,7 @@ const leftoverRetry = 5 * time.Minute
 func (d *Driver) retryLeftovers(ctx context.Context) {
 	for _, leftover := range d.Executor.Leftovers() {
 		if _, err := d.retryLeftover(ctx, leftover.Key, false); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
+			klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; retrying later", "leftover",
 				leftover.Key)
 		}
 	}

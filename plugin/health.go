@@ -119,7 +119,7 @@ func (d *Driver) socketsAreThere() error {
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
 		info, err := os.Lstat(path)
 		if err == nil && info.Mode()&os.ModeSocket == 0 {
-			err = fmt.Errorf("%s is another file", path)
+			err = fmt.Errorf("%s is a different file", path)
 		}
 		if err != nil {
 			return fmt.Errorf("a socket of the driver is missing: %w", err)
@@ -145,7 +145,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 		}
 		if failures++; failures > 1 {
 			return fmt.Errorf("cannot keep the registration with kubelet: %w; the driver restarts to recreate its "+
-				"sockets; if this recurs, find what deletes them", err)
+				"sockets; if this recurs, find the process that deletes them", err)
 		}
 	}
 }

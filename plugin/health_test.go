@@ -55,7 +55,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	clock.Step(time.Minute)
 	check("")
 	clock.Step(time.Second)
-	check("sweeps: nothing for 1m1s")
+	check("sweeps: no progress for 1m1s")
 	d.heartbeats.Beat("sweeps", time.Minute)
 	check("")
 	clock.Step(time.Hour)
@@ -87,7 +87,7 @@ func TestRemovedSockets(t *testing.T) {
 	f.must(d.socketsAreThere())
 	f.must(os.Remove(paths[1]))
 	f.must(os.WriteFile(paths[1], nil, 0o600))
-	if err := d.socketsAreThere(); err == nil || !strings.Contains(err.Error(), paths[1]+" is another file") {
+	if err := d.socketsAreThere(); err == nil || !strings.Contains(err.Error(), paths[1]+" is a different file") {
 		t.Errorf("error = %v, want an error about another file", err)
 	}
 	f.must(os.Remove(paths[1]))

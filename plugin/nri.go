@@ -101,7 +101,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 // reportUnattachable reports that a sandbox cannot be attached. It does nothing if the sandbox's pod has no claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.Claims.OfPod(pod.GetUid()); len(records) > 0 {
-		klog.FromContext(n.Work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
+		klog.FromContext(n.Work).Error(err, "Cannot attach a pod that started while the driver was disconnected", "pod",
 			podOf(pod).String(), "sandbox", pod.GetId())
 		n.Observer.AttachFailed(podOf(pod), records, err, 0)
 	}
@@ -137,15 +137,15 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			err = errors.New("its earlier attachment is still being rolled back")
 		case err == nil:
 			if err = n.attachNow(pod, records); err == nil {
-				logger.Info("Attaching a pod that started while the driver was away")
+				logger.Info("Attaching a pod that started while the driver was disconnected")
 				return
 			}
 		}
 		if attempts++; attempts == toldAttempt && len(records) > 0 {
 			n.Observer.AttachFailed(podOf(pod), records,
-				fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
+				fmt.Errorf("cannot yet attach a pod that started while the driver was disconnected: %w", err), delay)
 		}
-		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err,
+		logger.V(2).Info("Cannot attach a pod that started while the driver was disconnected; trying again", "err", err,
 			"again", delay)
 		select {
 		case <-n.Work.Done():

@@ -83,10 +83,10 @@ func (d *draPlugin) takeBandwidth(
 		}
 		if !held.Persona.IsBandwidth() {
 			return fmt.Errorf("cannot take bandwidth of device %s for request %s: it is not the bandwidth of a link; "+
-				"let the selector of the DeviceClass require type %q", held.Name, held.Request, policyapi.TypeBandwidth)
+				"make the DeviceClass selector require type %q", held.Name, held.Request, policyapi.TypeBandwidth)
 		}
 		if amount, ok := link.Attributes["capacity."+policyapi.Bandwidth].(int64); !ok || amount <= 0 {
-			return fmt.Errorf("cannot take %d Mbit/s of device %s for request %s: settings of NICs treat it as no limit; "+
+			return fmt.Errorf("cannot take %d Mbit/s of device %s for request %s: NICs treat it as unlimited; "+
 				"request at least 1", amount, held.Name, held.Request)
 		}
 		record.Devices = append(record.Devices, held)
@@ -97,7 +97,7 @@ func (d *draPlugin) takeBandwidth(
 	}
 	for i := range results {
 		if pool := results[i].Pool; taken[pool] != len(functions[pool]) {
-			return fmt.Errorf("cannot give the bandwidth of device %s to functions: the claim has %d amounts of it "+
+			return fmt.Errorf("cannot assign the bandwidth of device %s to functions: the claim has %d amounts of it "+
 				"and %d functions of that link; request one amount for each function, with matchAttribute: %s",
 				results[i].Device, taken[pool], len(functions[pool]), policy.PFName)
 		}

@@ -154,7 +154,7 @@ func (n *nriPlugin) reportMissing(fact string) {
 	if !n.runtime.addMissing(fact) {
 		return
 	}
-	klog.FromContext(n.Work).Info("The container runtime does not report enough", "problem", fact)
+	klog.FromContext(n.Work).Info("The container runtime does not report all required data", "problem", fact)
 	n.Statuses.WarnNode("RuntimeReportsTooLittle", fact+"; use a supported container runtime")
 }
 

@@ -135,8 +135,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	if known && !claims.IsRecordOf(&record, claim) {
 		// The claim has been deallocated and allocated again, but the kubelet did not release it in between, because
 		// its last pod was force-deleted or the node was lost.
-		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
-			"released first")
+		klog.FromContext(ctx).Info("The allocation of the claim differs from the prepared one, which is released " +
+			"first")
 		if err := d.release(ctx, record.Claim.UID); err != nil {
 			return nil, fmt.Errorf("cannot release the devices of the claim's earlier allocation: %w", err)
 		}

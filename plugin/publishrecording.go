@@ -56,7 +56,7 @@ const replayPeriod = time.Second
 func Replay(ctx context.Context, config ReplayConfig) error {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
-		return fmt.Errorf("cannot make a client of the API server: %w", err)
+		return fmt.Errorf("cannot create a client for the API server: %w", err)
 	}
 	c, err := newCluster(config.RestConfig, client, config.NodeName)
 	if err != nil {

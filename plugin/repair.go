@@ -69,7 +69,7 @@ const (
 	partGates        = "CDI specs"
 	partMetadata     = "device metadata"
 	partAnnouncement = "runtime"
-	partExternal     = "files about devices that others attach"
+	partExternal     = "files about externally attached devices"
 )
 
 func newInstallation(config *Config, helperDir string) (installation, error) {
@@ -102,7 +102,7 @@ func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir,
 func (d *Driver) journalIsThere() error {
 	now, err := os.Lstat(d.journalPath())
 	if err == nil && !os.SameFile(now, d.installed.journal) {
-		err = errors.New("it is another file")
+		err = errors.New("it is a different file")
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the journal for the next driver process: %s was removed or replaced (%w); "+

@@ -53,7 +53,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 		{name: "CDI directory a file", damage: func() error {
 			return errors.Join(os.RemoveAll(d.config.CDIDir), os.WriteFile(d.config.CDIDir, nil, 0o600))
 		}, repair: func() error { return os.Remove(d.config.CDIDir) },
-			want: "directories: cannot make directory " + d.config.CDIDir},
+			want: "directories: cannot create directory " + d.config.CDIDir},
 		{name: "journal removed", damage: func() error { return os.Rename(d.journalPath(), d.journalPath()+"-away") },
 			repair: func() error { return os.Rename(d.journalPath()+"-away", d.journalPath()) },
 			want:   "journal: cannot keep the journal for the next driver process: " + d.journalPath()},

@@ -62,7 +62,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
 	if err := d.External.Sync(""); err != nil {
-		logger.Error(err, "Cannot update the files about devices that others attach; retrying in the next sweep")
+		logger.Error(err, "Cannot update the files about externally attached devices; retrying in the next sweep")
 	}
 	return d.Sandboxes.Recover(attachments)
 }
@@ -109,7 +109,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		},
 		OnLeftover: func(leftover executor.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason),
-				"Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key,
+				"Cannot roll back a step; keeping it as a leftover and retrying later", "leftover", leftover.Key,
 				"pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
 	})

@@ -88,7 +88,7 @@ func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {
 		return errors.New("the claim of the container is not attached to any pod; the network driver of the node " +
-			"attaches it, and kubelet tries again")
+			"attaches it, and the kubelet retries")
 	}
 	if err != nil {
 		return err
@@ -103,5 +103,5 @@ func CheckGate(spec, netns string) error {
 		}
 	}
 	return fmt.Errorf("claim %s is not attached to the network namespace of this container; the network driver of "+
-		"the node attaches it, and kubelet tries again", claim)
+		"the node attaches it, and the kubelet retries", claim)
 }

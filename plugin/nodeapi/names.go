@@ -48,7 +48,7 @@ const (
 	// k8s.io/dynamic-resource-allocation/kubeletplugin).
 	MetadataSpec = "CDI spec of metadata"
 	// ExternalSpec is the kind of a spec with the names of a claim's devices that another component attaches.
-	ExternalSpec = "CDI spec of devices that others attach"
+	ExternalSpec = "CDI spec of externally attached devices"
 )
 
 // Suspended is the suffix that is added to a gate's file name to close the gate temporarily, so that neither CDI nor

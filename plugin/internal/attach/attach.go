@@ -16,7 +16,7 @@ import (
 )
 
 // SlowRemedy is the remedy in errors from calls that have to wait for other calls.
-const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
+const SlowRemedy = "it will be retried; netdra trace on the node shows which CNI plugin is slow"
 
 const (
 	// Budget is how long RunPodSandbox waits for the chain at most. During this time, the runtime holds a node-wide

@@ -33,7 +33,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 			s.tellUnconfirmed(box, netns)
 		}
 		if ready && known && !same {
-			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
+			s.logger(box).Info("The network namespace of the sandbox differs from the attached one; attaching it again",
 				"netns", netns, "pin", pin)
 			// Roll back without calling StopSandbox, which would mark the sandbox as stopped: the sandbox still exists
 			// in the runtime, and once the steps in the old namespace have been rolled back, it is attached again in

@@ -43,7 +43,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		devices, missing, err := s.Executor.RDMANow(now.pin, step)
 		if err == nil && missing != "" {
 			err = fmt.Errorf("RDMA device %s of claim %s is no longer in the pod: its kernel module was "+
-				"unloaded, or the device was removed; delete the pod to have it attached again", missing, step.Claim)
+				"unloaded, or the device was removed; delete the pod to attach it again", missing, step.Claim)
 		}
 		if err != nil {
 			return ContainerLimits{}, err

@@ -135,7 +135,7 @@ func selfConflict(record *Record) error {
 			earlier, later := &record.Devices[j], &record.Devices[i]
 			if reason := exclusionReason(earlier, later); reason != "" {
 				return fmt.Errorf("cannot prepare requests %q and %q: their devices %s and %s exclude each other "+
-					"(%s); delete the pod and its claim to have them allocated again",
+					"(%s); delete the pod and its claim to get a new allocation",
 					earlier.Request, later.Request, earlier.Name, later.Name, reason)
 			}
 		}
@@ -195,7 +195,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
 				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s %s, but policy %s now "+
-					"requires at least %s per claim; delete the pod and its claim to have them allocated again",
+					"requires at least %s per claim; delete the pod and its claim to get a new allocation",
 					device.Name, taken.String(), counter, device.Persona.Policy, least.String())
 			}
 		}
@@ -203,7 +203,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 			total := consumed(device, capacity.Name, record, held...)
 			if total.Cmp(capacity.Value) > 0 {
 				return fmt.Errorf("cannot prepare device %s of pool %s: it has %s of %s, and with this claim %s "+
-					"would be taken; wait until other claims are released",
+					"would be in use; wait until other claims are released",
 					device.Name, device.Pool, capacity.Value.String(), capacity.Name, total.String())
 			}
 		}

@@ -290,11 +290,11 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		want    string
 	}{
 		{"a", []string{"2"}, ""},
-		{"b", []string{"3"}, "would be taken"},
+		{"b", []string{"3"}, "would be in use"},
 		{"c", []string{"0"}, "policy"},
-		{"d", []string{"1", "2"}, "would be taken"},
+		{"d", []string{"1", "2"}, "would be in use"},
 		{"e", []string{"1", "1"}, ""},
-		{"f", []string{"1"}, "would be taken"},
+		{"f", []string{"1"}, "would be in use"},
 		{"a", []string{"2"}, ""}, // again
 	} {
 		err := f.claims.Hold(share(test.name, test.amounts...), unchanged)
@@ -308,8 +308,8 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		second = f.claims.Hold(share("g", "1"), unchanged)
 		return nil
 	}))
-	if second == nil || !strings.Contains(second.Error(), "would be taken") {
-		t.Errorf("error = %v for a claim concurrent with another one, want \"would be taken\"", second)
+	if second == nil || !strings.Contains(second.Error(), "would be in use") {
+		t.Errorf("error = %v for a claim concurrent with another one, want \"would be in use\"", second)
 	}
 	// Capacity that a claim gets after waiting is counted only once.
 	for _, uid := range []string{"a", "e"} {

@@ -48,7 +48,7 @@ func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
-			return fmt.Errorf("cannot name device %s to the network of the pod: %q is not a valid CDI device name; "+
+			return fmt.Errorf("cannot pass device %s to the pod network: %q is not a valid CDI device name; "+
 				"use letters, digits, '_', '-', '.' and ':' in the interface name, or in the policy's attribute",
 				device.Name, device.NetworkID)
 		}
@@ -191,7 +191,7 @@ func isOwnInfo(path string) bool {
 func (f *Files) remove(dir string, wanted map[string]file, isOurs func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot look for files of released claims: %w", err)
+		return fmt.Errorf("cannot list files of released claims: %w", err)
 	}
 	var problems []error
 	for _, entry := range entries {

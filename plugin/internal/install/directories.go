@@ -86,7 +86,7 @@ func (d *Directories) Repair() error {
 	}
 	for _, path := range d.required {
 		if err := os.MkdirAll(path, 0o755); err != nil {
-			problems = append(problems, fmt.Errorf("cannot make directory %s: %w; remove the file with its name, and "+
+			problems = append(problems, fmt.Errorf("cannot create directory %s: %w; remove any file of that name, and "+
 				"make its file system writable", path, err))
 			continue
 		}
@@ -202,7 +202,7 @@ func (d *Directories) Announce(path string) error {
 		return errors.Join(unix.Close(file), unix.Unlinkat(tree, name, 0))
 	})
 	if err != nil {
-		return fmt.Errorf("cannot have the runtime read directory %s, over which a file system is mounted: %w; "+
+		return fmt.Errorf("cannot expose directory %s, over which a file system is mounted, to the runtime: %w; "+
 			"restart the runtime", path, err)
 	}
 	return nil

@@ -259,8 +259,8 @@ func TestDirectoriesWithoutAContainer(t *testing.T) {
 	if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Repair(); err == nil || !strings.Contains(err.Error(), "cannot make directory "+dir) {
-		t.Errorf("error = %v, want \"cannot make directory\"", err)
+	if err := d.Repair(); err == nil || !strings.Contains(err.Error(), "cannot create directory "+dir) {
+		t.Errorf("error = %v, want \"cannot create directory\"", err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (h *Helper) Install(ctx context.Context) error {
 		// The hook fails without its second argument, but the failure proves that the binary can run.
 		err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run()
 		if err == nil {
-			err = errors.New("it accepts a wrong call, so it is another program")
+			err = errors.New("it accepts an invalid call, so it is a different program")
 		}
 		if !errors.As(err, &refused) {
 			return notRunnable(h.dir, err)

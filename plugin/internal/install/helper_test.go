@@ -72,7 +72,7 @@ func TestHelperIsInstalled(t *testing.T) {
 		h.isInstalled(released)
 	}
 	for released, want := range map[string]string{"no program": "is for the architecture of the node",
-		"#!/bin/sh\nexit 0\n": "accepts a wrong call"} {
+		"#!/bin/sh\nexit 0\n": "accepts an invalid call"} {
 		h.release(released)
 		h.helper.verified = state("")
 		for range 2 { // the second call does not treat the binary as verified

@@ -65,11 +65,11 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	o.mu.Unlock()
 	if !known {
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no "+
-			"longer exists; delete the claim to have another one allocated", result.Device, result.Pool)
+			"longer exists; delete the claim to get another one allocated", result.Device, result.Pool)
 	}
 	if entry.Withdrawn { // its taint does not keep out pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
-			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
+			"is listed only until the claims that hold it are released; delete the claim to get another one allocated",
 			result.Device, result.Pool)
 	}
 	return entry, nil

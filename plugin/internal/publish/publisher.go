@@ -194,7 +194,7 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 		var again <-chan time.Time
 		if err := p.Refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err,
-				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
+				"Cannot compute the devices of the node; keeping the published ResourceSlices", "again", refreshRetry)
 			p.offers.fail(err)
 			again = time.After(refreshRetry)
 		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
@@ -389,7 +389,7 @@ func (p *Publisher) facts(
 	inUse := r.inUse()
 	facts = r.merge(p.memory.restore(seen, inUse...))
 	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
-		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
+		return facts, nil, fmt.Errorf("cannot record device names in the journal: %w", err)
 	}
 	return facts, r.holdings(), nil
 }

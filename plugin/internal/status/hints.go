@@ -13,7 +13,7 @@ import (
 func PrepareHint(claim cnichain.Claim, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
-		return "Kubernetes changes neither in a pod that exists: change its manifest or template, and delete the pod"
+		return "Kubernetes cannot change either in an existing pod: change its manifest or template, and delete the pod"
 	}
 	return fmt.Sprintf(`run "kubectl netdra explain claim/%s -n %s" to see its devices and their users`, claim.Name,
 		claim.Namespace)

@@ -279,7 +279,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 		err = s.apply(ctx, claim, wanted)
 	}
 	if apierrors.IsInvalid(err) && slices.ContainsFunc(wanted, func(e deviceStatus) bool { return e.network != nil }) {
-		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the "+
+		klog.FromContext(ctx).Error(err, "The API server rejects the network data in a claim's status; writing the "+
 			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
@@ -341,7 +341,7 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		switch {
 		case step != nil:
 			entry.ready, entry.reason = true, "Reserved"
-			entry.message = "device " + step.Device.NetworkID + " is the claim's; the network of the pod attaches it"
+			entry.message = "device " + step.Device.NetworkID + " is reserved; the pod network attaches it"
 		case prepared && devices[i].Persona.IsBandwidth():
 			continue // nothing is attached
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":

@@ -52,7 +52,7 @@ func (h *Heartbeats) Overdue() []string {
 	for _, loop := range slices.Sorted(maps.Keys(h.beats)) {
 		beat := h.beats[loop]
 		if since := h.clock.Since(beat.last); since > beat.limit {
-			overdue = append(overdue, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
+			overdue = append(overdue, fmt.Sprintf("%s: no progress for %s", loop, since.Round(time.Second)))
 		}
 	}
 	return overdue
