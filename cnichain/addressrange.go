@@ -66,13 +66,13 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	}
 	ipamPath, ipam := path.Child("config", "ipam"), IPAMType(rawConfig(step))
 	if ipam == "" {
-		v.add(field.Required(ipamPath.Child("type"), "say which IPAM plugin gives pods the addresses of the "+
+		v.add(field.Required(ipamPath.Child("type"), "name the IPAM plugin that assigns the addresses of the "+
 			"addressRange, for example host-local"))
 		return
 	}
 	schema, _ := v.schemas.Lookup(ipam)
 	if schema.AddressBlocks == nil {
-		v.add(field.Invalid(ipamPath.Child("type"), ipam, "cannot be given the addresses of an addressRange: its "+
+		v.add(field.Invalid(ipamPath.Child("type"), ipam, "cannot receive the addresses of an addressRange: its "+
 			"schema has no addressBlocks; use another IPAM plugin, for example host-local"))
 		return
 	}
@@ -130,8 +130,8 @@ func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	hint := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
 	if len(blocks) == 0 {
-		return fmt.Sprintf("node %s has no block of AddressRange %s yet; the controller gives one to each node that "+
-			"the range selects, if there is such a range (kubectl get addressrange): %s", c.binding.Node, name, hint)
+		return fmt.Sprintf("node %s has no block of AddressRange %s yet; the controller assigns one to each node that "+
+			"the range selects, if the range exists (kubectl get addressrange): %s", c.binding.Node, name, hint)
 	}
 	size, largest, names := 0, 0, make([]string, 0, len(blocks))
 	for _, block := range blocks {
@@ -140,12 +140,12 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	}
 	if pods := c.binding.pods(); pods > largest {
 		return fmt.Sprintf("the claim is reserved for %d pods, which take addresses of one block, and the largest "+
-			"that node %s has of AddressRange %s is for %d: give pods claims of their own with a "+
-			"ResourceClaimTemplate, or name a range with a larger blockSize; %s", pods, c.binding.Node, name, largest,
-			hint)
+			"one that node %s has of AddressRange %s has room for %d: give each pod its own claim "+
+			"with a ResourceClaimTemplate, or use a range with a larger blockSize; %s",
+			pods, c.binding.Node, name, largest, hint)
 	}
-	return fmt.Sprintf("claims of node %s take all %d addresses of its blocks of AddressRange %s (%s); the "+
-		"controller gives the node another block if the range has one: %s", c.binding.Node, size, name,
+	return fmt.Sprintf("claims of node %s use all %d addresses of its blocks of AddressRange %s (%s); the "+
+		"controller assigns another block to the node if the range has one: %s", c.binding.Node, size, name,
 		joinSome(names), hint)
 }
 
@@ -231,7 +231,7 @@ func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string
 	var remarks []string
 	for _, name := range Ranges(topology) {
 		if near := nearest.Word(name, known); near != "" && !slices.Contains(known, name) {
-			remarks = append(remarks, fmt.Sprintf("AddressRange %s is none of this file: did you mean %s?", name, near))
+			remarks = append(remarks, fmt.Sprintf("AddressRange %s is not in this file: did you mean %s?", name, near))
 		}
 	}
 	return remarks

@@ -52,10 +52,10 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 		"one that is full":        {rooms(t, 0, 4), 0, []string{"storage-1", "storage-1"}, ""},
 		"an address for each pod": {rooms(t, 2, 3, 3), 2, []string{"storage-0", "storage-1"}, ""},
 		"no room for the second": {rooms(t, 1, 0), 1, nil,
-			"claims of node n1 take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)"},
+			"claims of node n1 use all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)"},
 		"more pods than any block has addresses for": {rooms(t, 2, 3), 4, nil,
-			"reserved for 4 pods, which take addresses of one block, and the largest that node n1 has of " +
-				"AddressRange storage is for 3: give pods claims of their own"},
+			"reserved for 4 pods, which take addresses of one block, and the largest one that node n1 has " +
+				"of AddressRange storage has room for 3: give each pod its own claim"},
 		"no block":                  {nil, 1, nil, "node n1 has no block of AddressRange storage yet"},
 		"more than there should be": {rooms(t, -1, 2), 1, []string{"storage-1", "storage-1"}, ""},
 	} {

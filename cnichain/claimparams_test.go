@@ -69,13 +69,13 @@ func TestClaimsSayWhatTheStepsAllow(t *testing.T) {
 func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	for want, wanted := range map[string]map[string][]v1alpha1.ClaimParameters{
 		`claim ns/c sets mac of step "apart", which the topology does not allow: remove it`: {"apart": {{MAC: "02:00:00:00:00:01"}}},
-		`claim ns/c sets interfaceName of step "left", which the topology does not allow: write step: bond beside it`: {
+		`claim ns/c sets interfaceName of step "left", which the topology does not allow: set step: bond, which`: {
 			"left": {{InterfaceName: "x"}}},
-		`"bond": claim ns/c has parameters for it beside a request for step "apart"`: {"apart": {{Step: "bond",
+		`"bond": claim ns/c has parameters for it next to a request for step "apart"`: {"apart": {{Step: "bond",
 			IPs: []string{"10.1.0.5/24"}}}},
 		`"nowhere": claim ns/c has parameters for it`: {"left": {{Step: "nowhere",
 			MAC: "02:00:00:00:00:01"}}},
-		`"right": claim ns/c has parameters for it beside a request for step "left"`: {"left": {{Step: "right",
+		`"right": claim ns/c has parameters for it next to a request for step "left"`: {"left": {{Step: "right",
 			MAC: "02:00:00:00:00:01"}}},
 		`"ips": claim ns/c sets it twice for step "bond"`: {
 			"left":  {{Step: "bond", IPs: []string{"10.1.0.5/24"}}},

@@ -149,8 +149,8 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "" &&
 			c.binding.Schemas.AttachesInterface(step.Type):
 			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
-				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, "+
-					"or let the selector take others", device.Name, device.PCIAddress)))
+				"device %s (PCI %s) has no interface, because a userspace driver is bound to it: set driver: "+
+					"vfio-pci, or exclude it with the selector", device.Name, device.PCIAddress)))
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (c *compiler) checkPlugins() {
 		c.checkPlugin(ipamPath, IPAMType(rawConfig(step)))
 		if versions := c.versions(step); chooseVersion(versions) == "" && len(c.problems) == 0 {
 			c.add(field.Invalid(ipamPath, IPAMType(rawConfig(step)), fmt.Sprintf(
-				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type,
+				"supports no CNI version that %s supports, too (%v): install other versions of them", step.Type,
 				c.binding.Plugins[step.Type].Versions)))
 		}
 	}
@@ -197,8 +197,8 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 		c.add(field.Invalid(path, cniType, fmt.Sprintf(CannotWork+" %s: %s", c.binding.Node, missing)))
 	}
 	if chooseVersion(plugin.Versions) == "" {
-		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions,
-			maxCNIVersion)))
+		c.add(field.Invalid(path, cniType, fmt.Sprintf("supports CNI %v, and the driver supports 0.3.0 to %s",
+			plugin.Versions, maxCNIVersion)))
 	}
 }
 

@@ -179,7 +179,7 @@ func TestCompileProblems(t *testing.T) {
 		"unequal counts": {twoRoots,
 			[]RootDevice{{Step: "a", Device: deviceNamed("x")}, {Step: "a", Device: deviceNamed("y")},
 				{Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
-			[]string{"ask for the same count"}},
+			[]string{"request the same count"}},
 		"fixed name for two": {twoRoots,
 			[]RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "a", Device: deviceNamed("x")},
 				{Step: "b", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),

@@ -132,7 +132,7 @@ func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	schemas := cnichain.DefaultSchemas().With(static)
 	const root = `{name: a, type: macvlan, selector: {cel: "true"}, extendedResourceName: example.com/a`
 	refused := `spec.steps[0].extendedResourceName: Forbidden: step "STEP" gets addresses from claims only, and a pod ` +
-		"that asks for an extended resource has no claim to choose them in: name addresses in its config.ipam, or " +
+		"that requests an extended resource has no claim that could set them: name addresses in its config.ipam, or " +
 		"remove extendedResourceName"
 	ofRoot, ofLater := strings.Replace(refused, "STEP", "a", 1), strings.Replace(refused, "STEP", "b", 1)
 	for steps, want := range map[string]string{

@@ -50,7 +50,7 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 		for i, item := range strings.Split(text, ",") {
 			element, valid := parseElement(item)
 			if !valid {
-				return nil, fmt.Errorf("network %d of it is not [NAMESPACE/]NAME[@INTERFACE] in lower-case letters, "+
+				return nil, fmt.Errorf("its network %d is not [NAMESPACE/]NAME[@INTERFACE] in lower-case letters, "+
 					"digits and '-'", i+1)
 			}
 			elements = append(elements, element)
@@ -59,7 +59,7 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 	selections := make([]Selection, 0, len(elements))
 	for i, e := range elements {
 		if e.Name == "" || strings.ContainsAny(e.Name+e.Namespace+e.Interface, "/@") {
-			return nil, fmt.Errorf("network %d of it has no valid name", i+1)
+			return nil, fmt.Errorf("its network %d has no valid name", i+1)
 		}
 		selection := Selection{Network: namespace + "/" + e.Name, IfName: "net" + strconv.Itoa(i+1)}
 		if e.Namespace != "" {
@@ -195,7 +195,7 @@ func podNetwork(
 		if (t.Root == template.VarPod || t.Root == template.VarClaim) && t.Field == "namespace" {
 			return namespace, nil
 		}
-		return nil, errors.New("the name of a network may hold {{ pod.namespace }} and nothing else")
+		return nil, errors.New("the name of a network may only contain {{ pod.namespace }}")
 	})
 	if err != nil {
 		return nil, field.Invalid(path, name, err.Error())
@@ -354,11 +354,11 @@ func definitionOf(cniType, text string) (map[string]any, error) {
 		said = plugin
 	}
 	if !isObject || said["type"] != cniType {
-		return nil, fmt.Errorf("is not one of %s alone", cniType)
+		return nil, fmt.Errorf("does not configure only %s", cniType)
 	}
 	plain, err := json.Marshal(decoded) // a string may contain escaped braces
 	if err != nil || template.Contains(string(plain)) {
-		return nil, errors.New("has a {{ template }}, which only topologies may have")
+		return nil, errors.New("contains a {{ template }}, which is only allowed in topologies")
 	}
 	return said, nil
 }

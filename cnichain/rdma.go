@@ -71,26 +71,26 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	}
 	device := s.Device
 	if len(devices) == 0 {
-		return fmt.Errorf("cannot give RDMA devices of device %s: it has none; load the RDMA module of its kernel "+
+		return fmt.Errorf("cannot provide RDMA devices of device %s: it has none; load the RDMA module of its kernel "+
 			"driver on the node (such as mlx5_ib or irdma), or remove rdma from the step", device.Name)
 	}
 	if mode != RDMAExclusive {
 		return nil
 	}
 	if !device.Exclusive || s.Stays && device.IfName != "" {
-		return fmt.Errorf("cannot give RDMA devices of device %s: on this node each RDMA device belongs to one network "+
-			"namespace, and the interface stays on the host; use a plugin that moves it, or set \"rdma system set netns "+
-			"shared\" on the node", device.Name)
+		return fmt.Errorf("cannot provide RDMA devices of device %s: on this node each RDMA device belongs to one "+
+			"network namespace, and the interface stays on the host; use a plugin that moves it, or set \"rdma system "+
+			"set netns shared\" on the node", device.Name)
 	}
 	for _, rdma := range devices {
 		if rdma.LinksUnknown {
-			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not report the links "+
-				"of its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, and "+
-				"consider resetting the NIC", rdma.Name, device.Name)
+			return fmt.Errorf("cannot provide RDMA device %s of device %s: its kernel driver does not report the "+
+				"links of its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, "+
+				"and consider resetting the NIC", rdma.Name, device.Name)
 		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && rdma.Links[0] != device.Index {
-			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+
-				"would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)
+			return fmt.Errorf("cannot provide RDMA device %s of device %s: other links of the node use it, too, and "+
+				"it would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 		add(stateRemark(step))
 	}
 	if step := DefaultRouteStep(&topology.Spec); step != nil {
-		add(fmt.Sprintf("step %s: it brings a default route, so a pod that has one from the cluster network does not "+
+		add(fmt.Sprintf("step %s: it adds a default route, so a pod that has one from the cluster network does not "+
 			"start: remove the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
 			step.Name))
 	}
@@ -104,8 +104,8 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 			continue
 		}
 		if parent := interfaceOf(rawConfig(step)); parent != "" {
-			return fmt.Sprintf("step %s: %s looks for the interface of step %s on the host, where it is not: "+
-				"set %s: true", step.Name, step.Type, parent, parameter)
+			return fmt.Sprintf("step %s: %s looks for the interface of step %s on the host, where it does not "+
+				"exist: set %s: true", step.Name, step.Type, parent, parameter)
 		}
 	}
 	return ""
@@ -126,7 +126,7 @@ func staticRemark(step *v1alpha1.Step) string {
 	}
 	for _, given := range config.IPAM.Addresses {
 		if given.Address != "" && !strings.Contains(given.Address, "{{") {
-			return fmt.Sprintf("step %s: every pod gets the address %s: if two pods may exist at a time, set "+
+			return fmt.Sprintf("step %s: every pod gets the address %s: if two pods may exist at the same time, set "+
 				"addressRange of the step, or ipam type host-local, whose addresses are unique on each node only",
 				step.Name, given.Address)
 		}
@@ -142,8 +142,8 @@ func gatewayRemark(step *v1alpha1.Step) string {
 	if gateway == "" {
 		return ""
 	}
-	return fmt.Sprintf("step %s: the gateway %s is outside of the network %s: most plugins cannot make routes through "+
-		"it", step.Name, gateway, network)
+	return fmt.Sprintf("step %s: the gateway %s is outside of the network %s: most plugins cannot create routes "+
+		"through it", step.Name, gateway, network)
 }
 
 // stateRemark returns a warning if a step's plugins keep state in a directory in the driver's container; otherwise, it

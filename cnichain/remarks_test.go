@@ -35,12 +35,12 @@ func TestRemarks(t *testing.T) {
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, routes: [{dst: 10.2.0.0/16}, {dst: 0.0.0.0/0}]}}}]`: {
-			"step a: it brings a default route, so a pod that has one from the cluster network does not start: remove " +
+			"step a: it adds a default route, so a pod that has one from the cluster network does not start: remove " +
 				"the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
 		},
 		`[{name: b, type: bridge, selector: {cel: "true"}, config: {isDefaultGateway: true, ipam: {type: dhcp}}}]`: {
 			"plugin dhcp: the site has one server only",
-			"step b: it brings a default route, so a pod that has one from the cluster network does not start: remove " +
+			"step b: it adds a default route, so a pod that has one from the cluster network does not start: remove " +
 				"the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"}, defaultRoute: true,
@@ -59,8 +59,8 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: macvlan, selector: {cel: "true"}, claimParameters: [ips], config: {ipam: {type: static}}},
 		  {name: c, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: static, addresses: [{address: "{{ device.address }}"}]}}}]`: {
-			"step a: every pod gets the address 10.1.0.5/24: if two pods may exist at a time, set addressRange of the " +
-				"step, or ipam type host-local, whose addresses are unique on each node only",
+			"step a: every pod gets the address 10.1.0.5/24: if two pods may exist at the same time, set " +
+				"addressRange of the step, or ipam type host-local, whose addresses are unique on each node only",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: 10.1.0.254}}},
@@ -69,7 +69,7 @@ func TestRemarks(t *testing.T) {
 		     ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64", gateway: "fd01::1"}]]}}},
 		  {name: c, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: "{{ device.router }}"}}}]`: {
-			"step b: the gateway fd01::1 is outside of the network fd00::/64: most plugins cannot make routes " +
+			"step b: the gateway fd01::1 is outside of the network fd00::/64: most plugins cannot create routes " +
 				"through it",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"},
@@ -84,8 +84,10 @@ func TestRemarks(t *testing.T) {
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},
 		  {name: b, type: bond, dependOn: [up], config: {links: [{name: "{{ up.interfaceName }}"}]}}]`: {
-			"step tag: vlan looks for the interface of step up on the host, where it is not: set linkInContainer: true",
-			"step b: bond looks for the interface of step up on the host, where it is not: set linksInContainer: true",
+			"step tag: vlan looks for the interface of step up on the host, where it does not exist: set " +
+				"linkInContainer: true",
+			"step b: bond looks for the interface of step up on the host, where it does not exist: set " +
+				"linksInContainer: true",
 		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up],

@@ -117,7 +117,7 @@ func (s Schemas) KernelLacks(
 	for _, cniType := range cniTypes {
 		for _, linkType := range s.byType[cniType].LinkTypes {
 			if reasons[cniType] == "" && slices.Contains(missing, linkType) {
-				reasons[cniType] = fmt.Sprintf("the kernel makes no links of type %s; %s", linkType,
+				reasons[cniType] = fmt.Sprintf("the kernel does not support links of type %s; %s", linkType,
 					InstallLinkType(linkType))
 			}
 		}

@@ -90,7 +90,7 @@ func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment)
 		}
 		if !reflect.DeepEqual(step, rest) {
 			v.add(field.Forbidden(path.Child("steps").Index(i), "with attachment External a step has only name, type, "+
-				"selector and extendedResourceName: whoever attaches its device configures the rest"))
+				"selector and extendedResourceName: the component that attaches its device configures the rest"))
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.ifName(path.Child("ifName"), step)
 	if step.Network != "" && !IsNetworkName(step.Network) {
 		v.add(field.Invalid(path.Child("network"), step.Network,
-			"must match "+networkPattern+", so that IPAM plugins can make a folder of it"))
+			"must match "+networkPattern+", because IPAM plugins use it as the name of a directory"))
 	}
 	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" &&
 		!slices.Contains(allowed, step.PrevResult) {
@@ -141,7 +141,7 @@ func (v *validator) name(path *field.Path, name string) {
 		v.add(field.TooLong(path, name, 40))
 	}
 	if slices.Contains(reservedRoots(), name) {
-		v.add(field.Invalid(path, name, "is a word of the template language: use another name"))
+		v.add(field.Invalid(path, name, "is reserved by the template language: use another name"))
 	}
 	if _, duplicate := v.seen[name]; duplicate {
 		v.add(field.Duplicate(path, name))
@@ -233,7 +233,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 			"name that step", step.Type)))
 	}
 	if step.PrevResult == v1alpha1.PrevResultParents {
-		v.add(field.Forbidden(path.Child("prevResult"), "a root step has no parents whose results it could be given"))
+		v.add(field.Forbidden(path.Child("prevResult"), "a root step has no parents whose results it could receive"))
 	}
 }
 
@@ -328,7 +328,7 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 		case parameter == v1alpha1.ClaimMAC:
 			v.capability(itemPath, parameter, step.Type, v1alpha1.CapabilityMAC)
 		case parameter == v1alpha1.ClaimIPs && IPAMType(rawConfig(step)) == "":
-			v.add(field.Invalid(itemPath, parameter, "the step gives no addresses: name an IPAM plugin in "+
+			v.add(field.Invalid(itemPath, parameter, "the step assigns no addresses: name an IPAM plugin in "+
 				"config.ipam.type"))
 		case parameter == v1alpha1.ClaimIPs:
 			v.capability(itemPath, parameter, IPAMType(rawConfig(step)), v1alpha1.CapabilityIPs)

@@ -45,7 +45,8 @@ func (c *contracts) addressRuns(path *field.Path, cniType string, ipam map[strin
 		elements, isList := list.([]any)
 		listPath := path.Child(form.Parameter).Index(i)
 		if isList && len(elements) == 0 {
-			c.add(field.Required(listPath, cniType+" takes no empty list: name a run of addresses, or remove the list"))
+			c.add(field.Required(listPath, cniType+" does not accept an empty list: name a run of addresses, or "+
+				"remove the list"))
 		}
 		var read []addressRun
 		for j, element := range elements {
@@ -94,8 +95,8 @@ func (a *addressRuns) list(runs []addressRun) {
 func (a *addressRuns) run(run *addressRun) bool {
 	right := true
 	if masked := run.network.Masked(); run.network != masked {
-		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(), fmt.Sprintf("has bits after its "+
-			"prefix: write %s", masked)))
+		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(), fmt.Sprintf("has host bits set: "+
+			"write %s", masked)))
 		right = false
 	}
 	// The first address is the network address, the last address is the broadcast address, and plugins reserve one for
@@ -109,7 +110,7 @@ func (a *addressRuns) run(run *addressRun) bool {
 	last := a.inside(run, a.form.Last, run.last)
 	if first && last && run.first.IsValid() && run.last.IsValid() && run.last.Less(run.first) {
 		a.add(field.Invalid(run.path.Child(a.form.Last), run.last.String(), fmt.Sprintf("is before %s, which is %s: "+
-			"exchange them", a.form.First, run.first)))
+			"swap them", a.form.First, run.first)))
 		right = false
 	}
 	return right && first && last

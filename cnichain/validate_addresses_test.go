@@ -21,7 +21,8 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, rangeStart: 10.1.0.5`: {missing},
 		`type: host-local, subent: 10.1.0.0/24`:  {`subent: Invalid value: host-local has no parameter`},
 		`type: host-local}, addressRange: {r`:    nil,
-		`type: host-local, ranges: [[]]`:         {"ranges[0]: Required value: host-local takes no empty list"},
+		`type: host-local, ranges: [[]]`: {"ranges[0]: Required value: host-local does not accept an empty " +
+			"list"},
 
 		`type: host-local, subnet: 10.20.0.0/24, rangeStart: 10.20.0.9, rangeEnd: 10.20.0.9`: nil,
 
@@ -33,9 +34,9 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, subnet: 10.20.0.0/24, rangeStart: 10.21.0.1, rangeEnd: "fd00::1"`: {
 			`rangeStart: Invalid value: "10.21.0.1": is outside`, `rangeEnd: Invalid value: "fd00::1": is outside`},
 		`type: host-local, subnet: 10.20.0.0/24, rangeStart: 10.20.0.9, rangeEnd: 10.20.0.8`: {
-			`rangeEnd: Invalid value: "10.20.0.8": is before rangeStart, which is 10.20.0.9: exchange them`},
+			`rangeEnd: Invalid value: "10.20.0.8": is before rangeStart, which is 10.20.0.9: swap them`},
 		`type: host-local, subnet: 10.20.0.7/24`: {
-			`subnet: Invalid value: "10.20.0.7/24": has bits after its prefix: write 10.20.0.0/24`},
+			`subnet: Invalid value: "10.20.0.7/24": has host bits set: write 10.20.0.0/24`},
 		`type: host-local, subnet: 10.20.0.7/32`: {
 			`subnet: Invalid value: "10.20.0.7/32": has no address that a pod could get: write a larger one`},
 		`type: host-local, subnet: 10.20.0.4/30`: nil,

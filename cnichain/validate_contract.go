@@ -103,8 +103,8 @@ func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	for i := range steps {
 		if steps[i].ExtendedResourceName != "" {
 			c.add(field.Forbidden(field.NewPath("spec", "steps").Index(i).Child("extendedResourceName"), fmt.Sprintf(
-				"step %q gets addresses from claims only, and a pod that asks for an extended resource has no claim "+
-					"to choose them in: name addresses in its config.ipam, or remove extendedResourceName",
+				"step %q gets addresses from claims only, and a pod that requests an extended resource has no claim "+
+					"that could set them: name addresses in its config.ipam, or remove extendedResourceName",
 				steps[needy].Name)))
 		}
 	}
@@ -122,8 +122,8 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	}
 	if schema.Output.Devices == devicesMove && len(step.DependOn) > 0 {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
-			"%s takes a device of the node, which only root steps are given: remove dependOn and say with "+
-				"selector.cel which device", step.Type)))
+			"%s takes a device of the node, which only root steps get: remove dependOn and select the device "+
+				"with selector.cel", step.Type)))
 	}
 }
 
@@ -245,8 +245,8 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	}
 	if name := step.WantedInterfaceName(); schema.PodNetworks.InterfaceNames == namesSelected &&
 		template.Contains(name) {
-		c.add(field.Invalid(path.Child("ifName"), name, fmt.Sprintf("%s takes only the name that the pod's annotation "+
-			"%s says: remove ifName", step.Type, schema.PodNetworks.Annotation)))
+		c.add(field.Invalid(path.Child("ifName"), name, fmt.Sprintf("%s accepts only the name in the pod's annotation "+
+			"%s: remove ifName", step.Type, schema.PodNetworks.Annotation)))
 	}
 }
 
@@ -257,7 +257,8 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 	schema, known := c.schemas.Lookup(cniType)
 	switch {
 	case cniType == "" && len(ipam) > 0:
-		c.add(field.Required(path.Child("type"), "say which IPAM plugin gives the addresses, for example host-local"))
+		c.add(field.Required(path.Child("type"), "name the IPAM plugin that assigns the addresses, for example "+
+			"host-local"))
 	case !known:
 	case schema.Output.Interfaces != interfacesNone:
 		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))

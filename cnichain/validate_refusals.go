@@ -147,7 +147,7 @@ func (c *contracts) trunks(path *field.Path, value any) {
 		case (trunk["minID"] == nil) != (trunk["maxID"] == nil):
 			c.refuse(path.Index(i), "has only one of minID and maxID: set both, or id")
 		case isFirst && isLast && high < low:
-			c.refuse(path.Index(i), "has a maxID that is less than minID: exchange them")
+			c.refuse(path.Index(i), "has a maxID that is less than minID: swap them")
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (c *contracts) assigned(step *v1alpha1.Step, path *field.Path, config, ipam
 		})
 		switch element := location.Child("addresses").Index(i); {
 		case size > 0 && size < minIPv6 && a.Addr().Is6():
-			c.refuse(path.Child("mtu"), "is less than %d, the least for the IPv6 address %s", minIPv6, a.Prefix)
+			c.refuse(path.Child("mtu"), "is less than %d, the minimum for the IPv6 address %s", minIPv6, a.Prefix)
 		case !exact:
 		case before != i:
 			c.add(field.Duplicate(element.Child("address"), a.String()))
@@ -230,7 +230,7 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	})
 	switch {
 	case isV4 && destination != destination.Masked():
-		r.refuse(path.Child("dst"), "has bits after its prefix: write %s", destination.Masked())
+		r.refuse(path.Child("dst"), "has host bits set: write %s", destination.Masked())
 		return
 	case gateway.IsValid() && gateway.Is4() != isV4:
 		r.refuse(path.Child("gw"), "is of another IP family than %s", destination)

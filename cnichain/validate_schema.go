@@ -47,7 +47,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	for i, parameter := range spec.DeviceParameters {
 		parameterPath := path.Child("deviceParameters").Index(i)
 		if parameter.Parameter == "" {
-			s.add(field.Required(parameterPath.Child("parameter"), "say the key in the plugin's configuration"))
+			s.add(field.Required(parameterPath.Child("parameter"), "name the key in the plugin's configuration"))
 		}
 		s.oneOf(parameterPath.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress,
 			attributeAuxiliary)
@@ -115,7 +115,7 @@ func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.Addres
 		return
 	}
 	if blocks.Parameter == "" {
-		s.add(field.Required(path.Child("parameter"), "say the key in the plugin's configuration"))
+		s.add(field.Required(path.Child("parameter"), "name the key in the plugin's configuration"))
 	}
 	seen := map[string]bool{}
 	for _, key := range []struct{ field, value string }{
@@ -123,7 +123,7 @@ func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.Addres
 	} {
 		switch {
 		case key.value == "":
-			s.add(field.Required(path.Child(key.field), "say the key in a run of addresses"))
+			s.add(field.Required(path.Child(key.field), "name the key in a run of addresses"))
 		case seen[key.value]:
 			s.add(field.Duplicate(path.Child(key.field), key.value))
 		}
@@ -147,7 +147,7 @@ func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginS
 		s.add(field.Invalid(path.Child("annotation"), networks.Annotation, problem))
 	}
 	if networks.Parameter == "" {
-		s.add(field.Required(path.Child("parameter"), "say which parameter names the network"))
+		s.add(field.Required(path.Child("parameter"), "set the parameter that names the network"))
 	}
 	s.oneOf(path.Child("interfaceNames"), cmp.Or(networks.InterfaceNames, namesAny), namesAny, namesSelected)
 	for i, name := range networks.Defined {
@@ -281,7 +281,8 @@ func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 		return
 	}
 	if cost := patternCost(parsed); cost > maxPatternCost {
-		s.add(field.Invalid(path, pattern, fmt.Sprintf("costs %d, at most %d is allowed: repeat less with {}", cost,
+		s.add(field.Invalid(path, pattern, fmt.Sprintf("costs %d, at most %d is allowed: reduce the repetitions "+
+			"with {}", cost,
 			maxPatternCost)))
 	}
 }

@@ -93,7 +93,7 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 		}
 		if same := seen[key{entry.Port, entry.GID, entry.Type, entry.Link}]; len(same) > 1 {
 			if same[0] == entry.Index && address != "" {
-				ambiguous = append(ambiguous, fmt.Sprintf("the entries %v for %s on %s (%s) cannot be told apart: "+
+				ambiguous = append(ambiguous, fmt.Sprintf("the entries %v for %s on %s (%s) cannot be distinguished: "+
 					"another pod of the node has the same address", same, address, entry.Link, entry.Type))
 			}
 			continue

@@ -255,11 +255,11 @@ func filtered(table routing, l netlink.Link, add adder) error {
 	attrs := l.Attrs()
 	neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
 	if err != nil {
-		return fmt.Errorf("cannot list the neighbours of %s: %w", attrs.Name, err)
+		return fmt.Errorf("cannot list the neighbors of %s: %w", attrs.Name, err)
 	}
 	for i := range neighbours {
 		if n := &neighbours[i]; n.State&unix.NUD_PERMANENT != 0 && n.IP != nil {
-			add(true, "it has the permanent neighbour %s", n.IP)
+			add(true, "it has the permanent neighbor %s", n.IP)
 		}
 	}
 	disciplines, err := table.QdiscList(l)

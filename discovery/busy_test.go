@@ -117,7 +117,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 			want: "rule with priority 77 refers to it"},
 		"permanent neighbour": {link: "ens0",
 			kernel: tables{neighbors: []netlink.Neigh{{LinkIndex: index("ens0"), State: unix.NUD_PERMANENT,
-				IP: net.IPv4(10, 0, 0, 9)}}}, want: "permanent neighbour 10.0.0.9"},
+				IP: net.IPv4(10, 0, 0, 9)}}}, want: "permanent neighbor 10.0.0.9"},
 		"learned neighbour": {link: "ens0",
 			kernel: tables{neighbors: []netlink.Neigh{{LinkIndex: index("ens0"), State: unix.NUD_REACHABLE,
 				IP: net.IPv4(10, 0, 0, 9)}}}},

@@ -202,7 +202,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return fmt.Errorf("cannot attach pod %s: %s", podOf(pod), missingNamespaces)
 	}
 	if netns == "" {
-		return fmt.Errorf("pod %s uses the host's network and cannot get the interfaces of claim %s: remove "+
+		return fmt.Errorf("pod %s uses the host network and cannot get the interfaces of claim %s: remove "+
 			"hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
 	if err := n.Sandboxes.Attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {

@@ -92,8 +92,8 @@ func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
 	f.missingLinkTypes = sets.New("vlan")
 	claim := allocatedClaim("c", "up0", "a")
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
-	if want := `spec.steps[1].type: Invalid value: "tuning": cannot work on node n: the kernel makes no links of type ` +
-		`vlan; install the module`; err != nil || results[claim.UID].Err == nil ||
+	if want := `spec.steps[1].type: Invalid value: "tuning": cannot work on node n: the kernel does not support links ` +
+		`of type vlan; install the module`; err != nil || results[claim.UID].Err == nil ||
 		!strings.Contains(results[claim.UID].Err.Error(), want) {
 		t.Errorf("results = %v, error = %v, want %q", results, err, want)
 	}

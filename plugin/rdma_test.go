@@ -115,7 +115,7 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 		[]*resourceapi.ResourceClaim{allocatedClaim("c", "up0", "a")})
 	f.must(err)
 	if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
-		"cannot give RDMA devices of device up0: it has none") {
+		"cannot provide RDMA devices of device up0: it has none") {
 		t.Errorf("error = %v, want an error about the missing RDMA devices", err)
 	}
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)

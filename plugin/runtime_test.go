@@ -217,8 +217,8 @@ func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 		pod := sandboxOf("a-0")
 		pod.HostNetwork = true
 		if err := f.runtime.RunPodSandbox(f.Context(), pod); err == nil ||
-			!strings.Contains(err.Error(), "uses the host's network") {
-			f.Errorf("error = %v, want \"uses the host's network\"", err)
+			!strings.Contains(err.Error(), "uses the host network") {
+			f.Errorf("error = %v, want \"uses the host network\"", err)
 		}
 		f.expect(clean)
 	})

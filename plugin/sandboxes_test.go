@@ -203,7 +203,7 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
 	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil ||
-		!strings.Contains(err.Error(), "host's network") {
+		!strings.Contains(err.Error(), "host network") {
 		t.Errorf("error for a pod with a claim on the host's network = %v", err)
 	}
 	if calls := f.node.Calls(); len(calls) > 0 {

@@ -88,8 +88,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	)
 	for i, want := range []string{
 		"set allocationMode to ExactCount", `unknown parameter "networkTopologyRef"`,
-		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "request each device in a " +
-			"request of its own", "",
+		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "use a separate request " +
+			"for each device", "",
 	} {
 		got := strings.Join(tried[i].Refused, "\n")
 		if tried[i].Fits != (want == "") || !strings.Contains(got, want) {

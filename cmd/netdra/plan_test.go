@@ -183,7 +183,7 @@ spec:
 			want: `device up0 has no attribute "colour"`},
 		"twice one name": {
 			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"},
-			want:      "a fixed interface name cannot be given to several instances",
+			want:      "several instances cannot have the same fixed interface name",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

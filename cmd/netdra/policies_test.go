@@ -398,10 +398,10 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 		},
 	}
 	const none = "no CNI plugin of its policy can work on the node: "
-	const noLinkType = none + "ipvlan: the kernel makes no links of type ipvlan"
+	const noLinkType = none + "ipvlan: the kernel does not support links of type ipvlan"
 	for line, want := range map[string]string{
 		"policies test " + file + " --alone": "  ! CNI plugin ipvlan cannot work on the node, so no device is " +
-			"offered for it on the node: the kernel makes no links of type ipvlan",
+			"offered for it on the node: the kernel does not support links of type ipvlan",
 		"policies test " + file + " --alone -o json":          `"unusable": [`,
 		"explain eth0 -f " + file:                             "no class can select it: " + noLinkType,
 		"explain enp3s0f0 -f " + file + " --from " + recorded: "is offered as 1 device",

@@ -91,7 +91,8 @@ func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f := newFake(t)
 	f.node.Fail("tuning ADD", errors.New("failed to setup vlan tag: operation not supported"))
 	code, _, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	if want := "operation not supported; the kernel of node node-1 may lack what tuning needs"; code != exit.Failed ||
+	if want := "operation not supported; the kernel of node node-1 or the device's driver may lack a feature that " +
+		"tuning needs"; code != exit.Failed ||
 		!strings.Contains(errs, want) {
 		t.Errorf("exit status %d, want %q in\n%s", code, want, errs)
 	}
@@ -106,12 +107,13 @@ func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: m}\nspec: " +
 		"{steps: [{name: a, type: macvlan, selector: {cel: 'true'}}]}\n"
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")
-	const want = "macvlan\": cannot work on node node-1: the kernel makes no links of type macvlan; install the module"
+	const want = "macvlan\": cannot work on node node-1: the kernel does not support links of type macvlan; install " +
+		"the module"
 	if code != exit.Refused || !strings.Contains(errs, want) {
 		t.Errorf("exit status %d, want %q in\n%s%s", code, want, out, errs)
 	}
-	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel makes no " +
-		"links of type macvlan; install the module"
+	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel does not " +
+		"support links of type macvlan; install the module"
 	for _, rooted := range []bool{true, false} {
 		f.unprivileged = !rooted
 		code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")

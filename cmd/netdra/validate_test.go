@@ -102,7 +102,7 @@ func TestValidate(t *testing.T) {
 			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
 			"metadata: {name: r2}\nspec: {cidrs: [10.0.0.0/24]}\n", want: `
 ✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
-! DIR/t.yaml:2: AddressRange r22 is none of this file: did you mean r2?
+! DIR/t.yaml:2: AddressRange r22 is not in this file: did you mean r2?
 ✓ DIR/t.yaml:17: range r2 is valid; use it in addressRange of a step
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
@@ -141,8 +141,8 @@ func TestValidate(t *testing.T) {
 			"---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\nmetadata: {name: r}\n" +
 			"spec: {cidrs: [10.0.0.0/28]}\n",
 			want: "✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim\n" +
-				"✗ DIR/t.yaml:19: spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has not as many addresses as a " +
-				"block, 64: make it larger, or blockSize smaller\n"},
+				"✗ DIR/t.yaml:19: spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has fewer addresses than a " +
+				"block (64): enlarge it, or reduce blockSize\n"},
 		"only a range": {content: "apiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
 			want: "✓ DIR/t.yaml:1: range r is valid; use it in addressRange of a step\n"},
@@ -239,7 +239,7 @@ func TestSchemas(t *testing.T) {
 				"deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exit.Refused,
 			want: `
 netdra: DIR/s.yaml:5: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
-DIR/s.yaml:5: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
+DIR/s.yaml:5: spec.deviceParameters[0].parameter: Required value: name the key in the plugin's configuration
 DIR/s.yaml:5: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress", "auxiliaryDevice"
 DIR/s.yaml:5: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
 DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none", "deviceFiles"

@@ -58,10 +58,10 @@ func Parse(spec *v1alpha1.AddressRangeSpec) (Range, field.ErrorList) {
 			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text, err.Error()))
 		case network.Addr().BitLen()-network.Bits() < r.blockBits:
 			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text, fmt.Sprintf(
-				"has not as many addresses as a block, %d: make it larger, or blockSize smaller", size)))
+				"has fewer addresses than a block (%d): enlarge it, or reduce blockSize", size)))
 		case i > 0 && len(r.networks) > 0 && r.networks[0].Addr().Is4() == network.Addr().Is4():
 			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text,
-				"must be of the other family than the first: a range has one CIDR of IPv4, one of IPv6, or both"))
+				"must be of the other IP family: a range has one IPv4 CIDR, one IPv6 CIDR, or both"))
 		}
 		r.networks = append(r.networks, network)
 	}

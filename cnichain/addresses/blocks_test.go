@@ -146,9 +146,9 @@ func TestParseRefuses(t *testing.T) {
 			CIDRs: []string{"10.0.0.0/24"}},
 		"spec.cidrs: Invalid value: null: must be one or two":              {},
 		"spec.cidrs[0]: Invalid value: \"10.0.0.1/24\": must be a network": {CIDRs: []string{"10.0.0.1/24"}},
-		"spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has not as many addresses as a block, 64": {
+		"spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has fewer addresses than a block (64)": {
 			CIDRs: []string{"10.0.0.0/28"}},
-		"spec.cidrs[1]: Invalid value: \"10.1.0.0/24\": must be of the other family": {
+		"spec.cidrs[1]: Invalid value: \"10.1.0.0/24\": must be of the other IP family": {
 			CIDRs: []string{"10.0.0.0/24", "10.1.0.0/24"}},
 		"spec.exclude[0]: Invalid value: \"ten\": must be an address or a network": {
 			CIDRs: []string{"10.0.0.0/24"}, Exclude: []string{"ten"}},

@@ -26,7 +26,7 @@ func CheckPod(pod *corev1.Pod) error {
 type HostNetworkError struct{ Pod string }
 
 func (e *HostNetworkError) Error() string {
-	return fmt.Sprintf("pod %s uses the host's network and cannot be given interfaces; remove hostNetwork or the claim",
+	return fmt.Sprintf("pod %s uses the host network and cannot get interfaces; remove hostNetwork or the claim",
 		e.Pod)
 }
 
@@ -58,7 +58,7 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 		return fmt.Errorf("NetworkTopology %s: spec.allowedNamespaces: %w", topology.Name, err)
 	}
 	if !selector.Matches(labels.Set(namespaceLabels)) {
-		return fmt.Errorf("NetworkTopology %s may not be used in namespace %s: its allowedNamespaces want %s",
+		return fmt.Errorf("NetworkTopology %s may not be used in namespace %s: its allowedNamespaces require %s",
 			topology.Name, namespace, selector)
 	}
 	return nil

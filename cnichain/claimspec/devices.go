@@ -78,7 +78,7 @@ func CheckClasses(
 				class == v1alpha1.ClassName(devices[i].Class.NetworkTopologyRef.Name, devices[i].Class.Step) {
 				continue
 			}
-			return fmt.Errorf("request %s asks for DeviceClass %s of NetworkTopology %s, and the scheduler has "+
+			return fmt.Errorf("request %s is for DeviceClass %s of NetworkTopology %s, but the scheduler has "+
 				"allocated a "+
 				"device for step %s of NetworkTopology %s; delete the pod and the claim, and list claims of a "+
 				"PodGroup after all others in the pod", devices[i].Request, class, topology.Name, devices[i].Class.Step,
@@ -126,8 +126,8 @@ func deviceFor(
 
 // allRefused returns the error for a request that asks for all devices.
 func allRefused(request string) error {
-	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must "+
-		"not depend on the node; set allocationMode to ExactCount, with a count", request)
+	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and the number of interfaces of a pod "+
+		"must not depend on the node; set allocationMode to ExactCount, with a count", request)
 }
 
 // checkOneInterfaceEach rejects claim parameters that would apply to several interfaces.
@@ -136,7 +136,7 @@ func checkOneInterfaceEach(devices []Device) error {
 		for j := range devices[:i] {
 			if devices[i].Request == devices[j].Request && len(devices[i].Parameters) > 0 {
 				return fmt.Errorf("request %s has several devices and configuration for %s, "+
-					"which would apply to all of them; request each device in a request of its own",
+					"which would apply to all of them; use a separate request for each device",
 					devices[i].Request, v1alpha1.DriverName)
 			}
 		}
@@ -160,8 +160,8 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 		found = parameters
 	}
 	if found.Step == "" {
-		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the "+
-			"device: use a class that the controller made for a topology", request)
+		return found, fmt.Errorf("the DeviceClass of request %s does not name the NetworkTopology that attaches "+
+			"the device: use a class that the controller created for a topology", request)
 	}
 	return found, nil
 }

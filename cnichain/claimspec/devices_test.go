@@ -39,7 +39,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"as it should be": {func(*resourceapi.ResourceClaim) {}, ""},
 		"in the claim": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-		}, `unknown parameter "networkTopologyRef": there are step, interfaceName, mac, ips`},
+		}, `unknown parameter "networkTopologyRef": use one of step, interfaceName, mac, ips`},
 		"two in the claim that cannot be read": {func(c *resourceapi.ResourceClaim) {
 			for _, parameters := range []string{`{"vlan":7}`, `{"macs":"a"}`} {
 				config := c.Status.Allocation.Devices.Config[0]
@@ -48,9 +48,9 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 				config.Opaque.Parameters.Raw = []byte(parameters)
 				c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, config)
 			}
-		}, `unknown parameter "vlan": there are step, interfaceName, mac, ips; unknown parameter "macs"`},
+		}, `unknown parameter "vlan": use one of step, interfaceName, mac, ips; unknown parameter "macs"`},
 		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil },
-			"use a class that the controller made"},
+			"use a class that the controller created"},
 		"twice": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config,
 				c.Status.Allocation.Devices.Config[0])
@@ -139,7 +139,7 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	}
 	devices.Results = append(devices.Results, devices.Results[0])
 	if _, err := Devices(claim); err == nil ||
-		!strings.Contains(err.Error(), "request each device in a request of its own") {
+		!strings.Contains(err.Error(), "use a separate request for each device") {
 		t.Errorf("error for two devices with one MAC address = %v, want one about separate requests", err)
 	}
 }
@@ -155,7 +155,7 @@ func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 	}
 	for class, want := range map[string]string{
 		"t-link": "", "somebodys": "",
-		"other-link": "request r asks for DeviceClass other-link of NetworkTopology other, and the scheduler has " +
+		"other-link": "request r is for DeviceClass other-link of NetworkTopology other, but the scheduler has " +
 			"allocated a device for step link of NetworkTopology t",
 	} {
 		for _, alternative := range []bool{false, true} {

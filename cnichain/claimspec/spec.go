@@ -105,7 +105,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 		default:
 			problems = append(problems, field.Invalid(stepPath(i), devices, fmt.Sprintf(
 				"the number of devices of claim %s is %d for root step %q and %d for another: "+
-					"ask for the same count from every class of topology %s",
+					"request the same count from every class of topology %s",
 				s.Claim, devices, step.Name, instances, s.Topology.Name)))
 		}
 		delete(count, step.Name)
@@ -128,7 +128,7 @@ func (s *Spec) CheckNames() field.ErrorList {
 		name := s.Topology.Spec.Steps[i].WantedInterfaceName()
 		if name != "" && !strings.Contains(name, "{{") {
 			problems = append(problems, field.Invalid(stepPath(i).Child("ifName"), name,
-				"a fixed interface name cannot be given to several instances: "+
+				"several instances cannot have the same fixed interface name: "+
 					"request one device per class, or remove the name"))
 		}
 	}
@@ -207,7 +207,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	name := cmp.Or(asked.Step, root)
 	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
 	if i < 0 || !p.dependsOn(name, root) {
-		p.add(field.Invalid(stepsPath(), name, fmt.Sprintf("claim %s has parameters for it beside a request for step "+
+		p.add(field.Invalid(stepsPath(), name, fmt.Sprintf("claim %s has parameters for it next to a request for step "+
 			"%q: "+
 			"name that step, or one that depends on it", p.Claim, root)))
 		return
@@ -244,10 +244,10 @@ func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) st
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]
 		if slices.Contains(step.ClaimParameters, parameter) && p.dependsOn(step.Name, root) {
-			return fmt.Sprintf("write step: %s beside it, which allows it", step.Name)
+			return fmt.Sprintf("set step: %s, which allows it", step.Name)
 		}
 	}
-	return "remove it from the claim, or have it allowed here"
+	return "remove it from the claim, or allow it here"
 }
 
 // dependsOn reports whether name is the root step itself or depends on it, directly or indirectly. In a topology, steps

@@ -55,7 +55,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 			continue
 		}
 		if ctx.Err() != nil {
-			problems = append(problems, fmt.Errorf("no time is left to undo %s: %w", record.Title(),
+			problems = append(problems, fmt.Errorf("no time left to undo %s: %w", record.Title(),
 				context.Cause(ctx)))
 			break
 		}

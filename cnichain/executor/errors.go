@@ -38,8 +38,8 @@ func KernelHint(err error, node string) string {
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
 		return ""
 	}
-	return fmt.Sprintf("the kernel of node %s may lack what %s needs, or the device's driver: %s, or leave out the "+
-		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
+	return fmt.Sprintf("the kernel of node %s or the device's driver may lack a feature that %s needs: %s, or remove "+
+		"the setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
 }
 
 // kernelRemedy explains how to add the kernel feature that a plugin needs, based on the link types that the plugin

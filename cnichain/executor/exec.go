@@ -224,8 +224,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)",
-				limit, e.Lock)
+			return fmt.Errorf("a CNI plugin that an earlier process has started is still running after %s (it "+
+				"holds %s)", limit, e.Lock)
 		case <-ticker.C:
 		}
 	}

@@ -228,7 +228,7 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 		return failure
 	}
 	if _, err := e.Host.Snapshot(*device); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w; %w: if it stays away, delete the pod and its claim", failure, err)
+		return fmt.Errorf("%w; %w: if it does not return, delete the pod and its claim", failure, err)
 	}
 	return failure
 }
@@ -307,7 +307,7 @@ func (e *Executor) pin(attachment *Attachment) error {
 	}
 	id, err := e.Host.NamespaceID(attachment.Pin)
 	if err == nil && id != attachment.NetNSID {
-		err = fmt.Errorf("cannot attach sandbox %s: %s has become another network namespace; the sandbox has ended",
+		err = fmt.Errorf("cannot attach sandbox %s: %s now refers to another network namespace; the sandbox has ended",
 			attachment.SandboxID, attachment.NetNS)
 	}
 	return err

@@ -492,7 +492,7 @@ func TestDriverOfApplications(t *testing.T) {
 	}{
 		"address as the claim wants it": {kept: "02:00:00:00:00:05"},
 		"another address": {kept: "02:00:00:00:00:06",
-			want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
+			want: "MAC address 02:00:00:00:00:06, but the claim requests 02:00:00:00:00:05"},
 		"unknown address": {want: "no physical function"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -523,7 +523,7 @@ func TestDriverOfApplications(t *testing.T) {
 func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
 	w := newWorkbench(t)
 	w.executor.Host = replacingHost{w.node}
-	wantError(t, w.add(w.linkThenTune()), "has become another network namespace; the sandbox has ended")
+	wantError(t, w.add(w.linkThenTune()), "now refers to another network namespace; the sandbox has ended")
 	if calls := w.node.Calls(); len(calls) > 0 {
 		t.Errorf("plugins were called: %v", calls)
 	}
@@ -538,15 +538,15 @@ func TestKernelHint(t *testing.T) {
 	failed := func(text string) error {
 		return &executor.StepError{Step: "port", Type: "bridge", Command: "ADD", Err: errors.New(text)}
 	}
-	const want = "the kernel of node n may lack what bridge needs, or the device's driver: use a kernel that is " +
-		"built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need, or leave out the setting that the " +
-		"device does not support"
+	const want = "the kernel of node n or the device's driver may lack a feature that bridge needs: use a kernel " +
+		"that is built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need, or remove the setting that " +
+		"the device does not support"
 	for cniType, remedy := range map[string]string{
 		"vlan": cnichain.InstallLinkType("vlan"),
 		"mine": "load the kernel module of the feature, use a kernel that is built with it",
 	} {
 		err := &executor.StepError{Type: cniType, Err: errors.New("operation not supported")}
-		if got := executor.KernelHint(err, "n"); !strings.Contains(got, "driver: "+remedy+", or leave out") {
+		if got := executor.KernelHint(err, "n"); !strings.Contains(got, "needs: "+remedy+", or remove") {
 			t.Errorf("hint for %s lacks the remedy: %s", cniType, got)
 		}
 	}

@@ -26,8 +26,8 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 		t.Fatalf("unexpected leftovers: %+v", left)
 	}
 	failure, err := w.executor.Forget(context.Background(), left[0].Key)
-	wantError(t, err, `cannot give up step "link"`, "its device is not on the host as it was",
-		"bring the device back first")
+	wantError(t, err, `cannot abandon step "link"`, "its device is not on the host in its original state",
+		"restore the device first")
 	if failure != nil || len(w.executor.Leftovers()) != 1 {
 		t.Errorf("failure = %v, leftovers = %+v, want the leftover kept", failure, w.executor.Leftovers())
 	}

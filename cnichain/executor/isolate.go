@@ -46,8 +46,8 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 			return err
 		}
 	}
-	return fmt.Errorf("cannot move device %s out of the reach of its pod: an application replaces it by other links; "+
-		"end its containers", record.Step.Device.Name)
+	return fmt.Errorf("cannot move device %s out of the reach of its pod: an application replaces it with other "+
+		"links; end its containers", record.Step.Device.Name)
 }
 
 // adoptIsolated records the device's link in the driver's namespace, and removes links in the pod that are stacked on

@@ -112,8 +112,8 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
-			return fmt.Errorf("an earlier attempt in this sandbox could not be reverted, so there is no other "+
-				"attempt; delete the pod: %s", leftover.Reason)
+			return fmt.Errorf("an earlier attempt in this sandbox could not be rolled back, so the driver does "+
+				"not try again; delete the pod: %s", leftover.Reason)
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 }
 
 // CannotAsk appears in every error message about a CNI plugin that does not report its supported versions.
-const CannotAsk = "cannot ask CNI plugin"
+const CannotAsk = "cannot query CNI plugin"
 
 // Probe looks up plugins and queries each one for its supported CNI versions, once per binary. Types without a binary
 // are omitted from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.

@@ -79,7 +79,7 @@ func checkLists(document json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		list, _ := named[name].([]any)
 		if len(list) > mostEntries {
-			return fmt.Errorf("printed a CNI result with %d entries in %s: more than %d are not taken", len(list), name,
+			return fmt.Errorf("printed a CNI result with %d entries in %s: the limit is %d", len(list), name,
 				mostEntries)
 		}
 		if i := slices.Index(list, nil); i >= 0 {

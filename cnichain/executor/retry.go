@@ -57,8 +57,8 @@ type QuarantineError struct{ Leftover Leftover }
 // Error returns a message that states when and why the device was quarantined, and suggests a fix.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
-	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
-		"host in %d attempts; remove the cause, and the driver offers it again: %s",
+	return fmt.Sprintf("device %s (%s) has been in quarantine since %s: after claim %s it could not be returned to "+
+		"the host in %d attempts; remove the cause, and the driver offers it again: %s",
 		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Step().Claim,
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
@@ -76,8 +76,8 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
 	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
 		if away != nil {
-			return fmt.Errorf("cannot give up %s: its device is not on the host as it was: %w; bring the device back "+
-				"first", record.Title(), away)
+			return fmt.Errorf("cannot abandon %s: its device is not on the host in its original state: %w; restore "+
+				"the device first", record.Title(), away)
 		}
 		if ctx.Err() != nil { // there was no time for an attempt, so keep the leftover
 			return delFailure

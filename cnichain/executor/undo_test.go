@@ -150,7 +150,7 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 		t.Fatalf("unexpected leftovers: %+v", leftovers)
 	}
 	w.node.Fail("macvlan ADD after", nil)
-	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be reverted")
+	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be rolled back")
 	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not affected
 	w.node.Fail("macvlan DEL", nil)
 	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
@@ -193,7 +193,7 @@ func TestTimeEndsBetweenSteps(t *testing.T) {
 	}
 	w.executor.Journal = endingJournal{Journal: w.executor.Journal, end: cancel}
 	release()
-	wantError(t, <-ended, `no time is left to undo step "link"`)
+	wantError(t, <-ended, `no time left to undo step "link"`)
 	w.must(w.del(made))
 	w.expect(cleanNode)
 }

@@ -85,7 +85,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 			problems = append(problems, err.Error())
 		}
 		if device.Protocol == cnichain.RDMAProtocolIWARP { // with iWARP, addresses have no GIDs
-			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: "+
+			problems = append(problems, fmt.Sprintf("RDMA device %s uses iWARP, where addresses have no GIDs: "+
 				"connect by the address (rdma_cm)", device.Name))
 			table.entries = nil
 		}

@@ -70,7 +70,7 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 		"never":      {func(n *cnitest.Node) { n.DelayGIDs(1000) }, "no GID for 10.0.0.2 on net1", true},
 		"unreadable": {func(n *cnitest.Node) { n.Fail("gids", errors.New("no file")) }, "no file", false},
 		"iWARP": {func(n *cnitest.Node) { n.SetRDMAProtocol("mlx5_0", cnichain.RDMAProtocolIWARP) },
-			"mlx5_0 is of iWARP", false},
+			"mlx5_0 uses iWARP", false},
 		"unknown addresses": {func(n *cnitest.Node) { n.Fail("addresses", errors.New("gone")) }, "gone", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,8 +64,8 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 		return "", err
 	}
 	if now.VF == nil {
-		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, "+
-			"which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
+		return "", fmt.Errorf("device %s has no physical function that could confirm the MAC address %s, which the "+
+			"claim requests: remove mac from claimParameters of the step", device.Name, step.MAC)
 	}
 	return now.VF.MAC, nil
 }
@@ -75,8 +75,8 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 // a step that binds a driver, the address that the physical function stores.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
-		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+
-			"the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
+		return fmt.Errorf("%s set the MAC address %s, but the claim requests %s: it does not support the capability "+
+			"mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
 	}
 	for _, wanted := range step.IPs {
 		prefix, err := netip.ParsePrefix(wanted)
@@ -86,8 +86,8 @@ func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Res
 		given := slices.ContainsFunc(result.IPs,
 			func(ip *types100.IPConfig) bool { return ip.Address.IP.Equal(prefix.Addr().AsSlice()) })
 		if !given {
-			return fmt.Errorf("%s did not give the interface the address %s that the claim wants: its IPAM plugin "+
-				"does not know the capability ips; remove it from claimParameters of the step", step.Type, wanted)
+			return fmt.Errorf("%s did not assign the address %s, which the claim requests: its IPAM plugin does "+
+				"not support the capability ips; remove it from claimParameters of the step", step.Type, wanted)
 		}
 	}
 	return nil

@@ -18,9 +18,9 @@ func TestPluginsMustObeyClaims(t *testing.T) {
 		"nothing": {},
 		// the plugin may choose another prefix length
 		"as it is":  {mac: "02:00:00:00:00:01", ips: []string{"10.1.0.5/16"}},
-		"other MAC": {mac: "02:00:00:00:00:02", want: "does not know the capability mac"},
+		"other MAC": {mac: "02:00:00:00:00:02", want: "does not support the capability mac"},
 		"other address": {ips: []string{"10.1.0.5/24", "10.1.0.6/24"},
-			want: "did not give the interface the address 10.1.0.6/24"},
+			want: "did not assign the address 10.1.0.6/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := parseResult([]byte(`{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/24"}]}`), "1.0.0")

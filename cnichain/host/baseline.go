@@ -32,7 +32,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return device, fmt.Errorf("cannot look at device %s: %w", device.Name, err)
+		return device, fmt.Errorf("cannot inspect device %s: %w", device.Name, err)
 	}
 	defer handle.Close()
 	if device.IfName != "" {

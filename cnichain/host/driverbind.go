@@ -75,8 +75,8 @@ func changeBinding(device *cnichain.Device, want driverBinding) error {
 		}
 	}
 	if bound := readBinding(device.PCIAddress); bound != want {
-		return fmt.Errorf("device %s (PCI %s) has the driver %q and not %q, although that was asked to take it: see "+
-			"the kernel's log (dmesg) for the reason", device.Name, device.PCIAddress, bound.driver, want.driver)
+		return fmt.Errorf("device %s (PCI %s) has the driver %q, although binding to %q was requested: see the "+
+			"kernel's log (dmesg) for the reason", device.Name, device.PCIAddress, bound.driver, want.driver)
 	}
 	return nil
 }
@@ -101,13 +101,13 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 			device.BindTo, device.Name, device.BindTo)
 	}
 	if vfs := readFunction(device.PCIAddress, "sriov_numvfs"); vfs != "" && vfs != "0" {
-		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would go with its driver: set "+
-			"sriov_numvfs to 0, or take a virtual function", device.Name, device.PCIAddress, vfs)
+		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would be lost without its "+
+			"driver: set sriov_numvfs to 0, or use a virtual function", device.Name, device.PCIAddress, vfs)
 	}
 	scalable, err := filepath.Glob(filepath.Join(sysPCI, device.PCIAddress, "*.sf.*"))
 	if err != nil || len(scalable) > 0 {
-		return nil, fmt.Errorf("device %s (PCI %s) has %d scalable functions, which would go with its driver: delete "+
-			"them (devlink port del), or take a scalable function", device.Name, device.PCIAddress, len(scalable))
+		return nil, fmt.Errorf("device %s (PCI %s) has %d scalable functions, which would be lost without its driver: "+
+			"delete them (devlink port del), or use a scalable function", device.Name, device.PCIAddress, len(scalable))
 	}
 	group, err := readGroup(device.PCIAddress)
 	if err == nil {
@@ -143,8 +143,8 @@ func noIOMMUAllowed() bool {
 func restoreBinding(device *cnichain.Device) error {
 	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
 		isOpen(readFunction(device.PCIAddress, "enable")) {
-		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be taken back when that has "+
-			"ended", device.Name, device.PCIAddress)
+		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be restored when the "+
+			"application has ended", device.Name, device.PCIAddress)
 	}
 	return changeBinding(device, driverBinding{driver: device.Driver, override: device.DriverOverride})
 }
@@ -206,8 +206,8 @@ func (g iommuGroup) viable(address string) error {
 	if index < 0 {
 		return nil
 	}
-	return fmt.Errorf("PCI %s is in IOMMU group %s with %s, which has the driver %s: an application can't have the "+
-		"one without the other", address, g.number, g.members[index].address, g.members[index].driver)
+	return fmt.Errorf("PCI %s is in IOMMU group %s with %s, which has the driver %s: an application cannot use one "+
+		"without the other", address, g.number, g.members[index].address, g.members[index].driver)
 }
 
 // nodes returns the group's device node and the container node, to which applications add groups.
@@ -224,8 +224,8 @@ func (g iommuGroup) nodes() []string {
 func (Linux) CheckDeviceNode(file string) error {
 	name := filepath.Base(file)
 	if _, err := os.Stat(filepath.Join("/sys/class/misc", name)); err != nil {
-		return fmt.Errorf("cannot give the pod %s: the node's kernel does not have the device (%w); load its module "+
-			"on the node (modprobe %s)", file, err, strings.ReplaceAll(name, "-", "_"))
+		return fmt.Errorf("cannot provide %s to the pod: the node's kernel does not have the device (%w); load its "+
+			"module on the node (modprobe %s)", file, err, strings.ReplaceAll(name, "-", "_"))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 		link = findVirtual(links, device)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+		return nil, fmt.Errorf("cannot look up device %s: %w", device.Name, err)
 	}
 	if link != nil {
 		return link, nil
@@ -131,7 +131,7 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 	var best netlink.Link
 	for link, err := range linksOfFunction(handle, device.PCIAddress) {
 		if err != nil {
-			return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+			return nil, fmt.Errorf("cannot look up device %s: %w", device.Name, err)
 		}
 		attrs := link.Attrs()
 		if device.Kind != "" && portOf(attrs.Name) != device.Port { // if the kind is unknown, there is no baseline yet

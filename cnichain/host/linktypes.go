@@ -117,7 +117,7 @@ func UnavailableLinkTypes(types []string) ([]string, error) {
 func missingInNamespace(types []string) ([]string, error) {
 	namespace, err := netns.New()
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a network namespace: %w; run as root", err)
+		return nil, fmt.Errorf("cannot create a network namespace: %w; run as root", err)
 	}
 	defer func() { _ = namespace.Close() }() // this is only a file descriptor; the thread keeps the namespace
 	var missing []string

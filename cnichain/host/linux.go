@@ -88,7 +88,7 @@ func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 func (Linux) HoldNamespace(path string) (held string, release func(), err error) {
 	file, err := os.Open(path) //nolint:gosec // the runtime reports the path
 	if err != nil {
-		return "", nil, fmt.Errorf("cannot look at network namespace %s: %w", path, err)
+		return "", nil, fmt.Errorf("cannot inspect network namespace %s: %w", path, err)
 	}
 	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
 }
@@ -98,7 +98,7 @@ func (Linux) HoldNamespace(path string) (held string, release func(), err error)
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
-		return "", fmt.Errorf("cannot look at network namespace %s: %w", path, err)
+		return "", fmt.Errorf("cannot inspect network namespace %s: %w", path, err)
 	}
 	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino), nil
 }

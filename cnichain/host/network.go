@@ -45,7 +45,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 		}
 		neighbours, err := handle.NeighList(link.Attrs().Index, family)
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the neighbours of %s: %w", link.Attrs().Name, err)
+			return nil, fmt.Errorf("cannot list the neighbors of %s: %w", link.Attrs().Name, err)
 		}
 		for i := range neighbours {
 			if n := &neighbours[i]; n.State&netlink.NUD_PERMANENT != 0 && n.IP != nil {
@@ -55,7 +55,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 		}
 	}
 	if n := len(config.Addresses) + len(config.Routes) + len(config.Neighbours); n > maxNetworkEntries {
-		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more "+
+		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbors are more "+
 			"than the %d that can be restored; remove allowInUse from its DeviceExposurePolicy", link.Attrs().Name, n,
 			maxNetworkEntries)
 	}
@@ -238,7 +238,7 @@ func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNei
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("cannot add neighbour %s to %s: %w", n.IP, link.Attrs().Name, err)
+		return fmt.Errorf("cannot add neighbor %s to %s: %w", n.IP, link.Attrs().Name, err)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 			func(handle *netlink.Handle) error { return addPlaceholderLink(handle, name, addresses) })
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("cannot make an interface %s at %s for DEL: %w", name, path, err), h.Unpin(path))
+		return errors.Join(fmt.Errorf("cannot create an interface %s at %s for DEL: %w",
+			name, path, err), h.Unpin(path))
 	}
 	return nil
 }
@@ -50,7 +51,7 @@ func onOwnThread(do func() error) error {
 // CAP_SYS_ADMIN.
 func NewNamespace(path string) error {
 	if err := onOwnThread(func() error { return enterNewNamespace(path) }); err != nil {
-		return fmt.Errorf("cannot make a network namespace at %s: %w", path, err)
+		return fmt.Errorf("cannot create a network namespace at %s: %w", path, err)
 	}
 	return nil
 }

@@ -175,8 +175,8 @@ func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 		return fmt.Errorf("cannot move RDMA device %s into %s: %w", device.Name, path, err)
 	}
 	if found, err = h.findRDMA(path, device.Index); err == nil && found == nil {
-		err = fmt.Errorf("cannot move RDMA device %s into %s: the kernel reported success and it is not there; its "+
-			"kernel driver may have removed it", device.Name, path)
+		err = fmt.Errorf("cannot move RDMA device %s into %s: the kernel reported success, but it is missing there; "+
+			"its kernel driver may have removed it", device.Name, path)
 	}
 	return err
 }

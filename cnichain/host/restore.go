@@ -111,7 +111,7 @@ func restoreState(link netlink.Link, device *cnichain.Device) error {
 		return err
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("device %s is not as it was: %s", device.Name, strings.Join(differences, ", "))
+		return fmt.Errorf("device %s is not in its original state: %s", device.Name, strings.Join(differences, ", "))
 	}
 	return nil
 }
@@ -158,14 +158,14 @@ func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 		return nil // nothing to change; the link has just been read
 	}
 	if err := applyBaseline(handle, link, device); err != nil {
-		return fmt.Errorf("cannot give device %s its settings back: %w", device.Name, err)
+		return fmt.Errorf("cannot restore the settings of device %s: %w", device.Name, err)
 	}
 	link, err = findDevice(handle, device)
 	if err != nil {
 		return err
 	}
 	if wrong := differences(link.Attrs(), device); len(wrong) > 0 {
-		return fmt.Errorf("device %s is not as it was: %s", device.Name, strings.Join(wrong, ", "))
+		return fmt.Errorf("device %s is not in its original state: %s", device.Name, strings.Join(wrong, ", "))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return false, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+		return false, fmt.Errorf("cannot look up device %s: %w", device.Name, err)
 	}
 	defer handle.Close()
 	_, err = findDevice(handle, &device)

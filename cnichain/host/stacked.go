@@ -56,7 +56,7 @@ func removeStacked(path, lower string, index int) error {
 				return err
 			}
 		}
-		return fmt.Errorf("an application makes new ones faster than they are removed; end its containers")
+		return fmt.Errorf("an application creates new ones faster than they are removed; end its containers")
 	})
 }
 
@@ -153,7 +153,7 @@ func inScratchNamespace(do func(scratch int) error) error {
 	return onOwnThread(func() error {
 		scratch, err := netns.New()
 		if err != nil {
-			return fmt.Errorf("cannot make a network namespace: %w", err)
+			return fmt.Errorf("cannot create a network namespace: %w", err)
 		}
 		defer func() { _ = scratch.Close() }()
 		if err := netns.Set(host); err != nil {

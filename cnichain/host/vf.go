@@ -47,7 +47,7 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 	var pf netlink.Link
 	for link, err := range linksOfFunction(handle, device.PF) {
 		if err != nil {
-			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, device.PF, err)
+			return nil, nil, fmt.Errorf("device %s: cannot inspect its PF %s: %w", device.Name, device.PF, err)
 		}
 		pf = link
 		for i := range pf.Attrs().Vfs {
@@ -90,7 +90,7 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	}
 	for _, change := range vfChanges(vfConfig(info), device) {
 		if err := change.apply(handle, pf, info.ID); err != nil {
-			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.setting,
+			return fmt.Errorf("cannot restore device %s: cannot set its %s on PF %s: %w", device.Name, change.setting,
 				pf.Attrs().Name, err)
 		}
 	}
@@ -103,8 +103,8 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 		info.Mac.String() == device.MAC {
 		return nil // if the driver cannot unset it, setVFAddress sets the function's own address, which is equivalent
 	}
-	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
-		left[0].setting)
+	return fmt.Errorf("device %s is not in its original state: PF %s did not restore its %s",
+		device.Name, pf.Attrs().Name, left[0].setting)
 }
 
 // restoreOwnAddress restores the address through the function itself if the physical function stores the same address,
@@ -164,7 +164,8 @@ func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.Har
 		return nil // the link cannot change its address in this state, or at all
 	}
 	if err := handle.LinkSetHardwareAddr(link, address); err != nil {
-		return fmt.Errorf("cannot give %s its address %s back: %w", name, address, errors.Join(err, errAddressLost))
+		return fmt.Errorf("cannot restore %s: cannot set its address %s: %w",
+			name, address, errors.Join(err, errAddressLost))
 	}
 	return nil
 }
@@ -201,7 +202,7 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 		return err
 	}
 	if err := handle.LinkSetVfTrust(pf, info.ID, true); err != nil {
-		return fmt.Errorf("cannot trust device %s on PF %s for a moment: %w", device.Name, pf.Attrs().Name, err)
+		return fmt.Errorf("cannot temporarily trust device %s on PF %s: %w", device.Name, pf.Attrs().Name, err)
 	}
 	return do()
 }

@@ -238,7 +238,7 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot make journal bucket %s: %w", name, err)
+		return nil, fmt.Errorf("cannot create journal bucket %s: %w", name, err)
 	}
 	return &Bucket[T]{db: db, name: []byte(name)}, nil
 }

@@ -128,7 +128,7 @@ func unknownParameter(name string, known []string) error {
 	if near := nearest.Word(name, known); near != "" {
 		return fmt.Errorf("unknown parameter %q: did you mean %q?", name, near)
 	}
-	return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(known, ", "))
+	return fmt.Errorf("unknown parameter %q: use one of %s", name, strings.Join(known, ", "))
 }
 
 // checkList checks the type of a list of addresses.
@@ -176,7 +176,7 @@ func stationAddress(text string) (string, error) {
 // rest of the driver can compare them. The error is for the user who wrote the claim.
 func interfaceAddresses(texts []string) ([]string, error) {
 	if len(texts) > maxClaimIPs {
-		return nil, fmt.Errorf("ips has %d addresses, %d at most", len(texts), maxClaimIPs)
+		return nil, fmt.Errorf("ips has %d addresses, and the limit is %d", len(texts), maxClaimIPs)
 	}
 	var addresses []string
 	var problems []error
@@ -189,7 +189,7 @@ func interfaceAddresses(texts []string) ([]string, error) {
 		case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.Is4In6():
 			problems = append(problems, fmt.Errorf("ips: %q cannot be the address of an interface", text))
 		case slices.Contains(addresses, prefix.String()):
-			problems = append(problems, errors.New("ips has "+text+" twice"))
+			problems = append(problems, errors.New("ips contains "+text+" twice"))
 		default:
 			addresses = append(addresses, prefix.String())
 		}

@@ -62,7 +62,7 @@ type NetworkTopologyList struct {
 }
 
 // NetworkTopologySpec is a DAG of CNI plugins.
-// +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.deviceNodes) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: whoever attaches its device configures the rest"
+// +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.deviceNodes) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: the component that attaches its device configures the rest"
 type NetworkTopologySpec struct {
 	// attachment is External if the pod network, such as Multus with a NetworkAttachmentDefinition, attaches the
 	// devices. The driver then runs no plugins: it reserves the devices for the claim, reports their identities, and

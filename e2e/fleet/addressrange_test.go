@@ -151,7 +151,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	if output, err := left.Exec(f.Context(), "sh", "-c", probe); err != nil {
 		f.Logf("the kernel does not support VLANs: %v: %s", err, output)
 		for name := range places {
-			f.event(name, "the kernel makes no links of type vlan")
+			f.event(name, "the kernel does not support links of type vlan")
 		}
 	} else {
 		f.ready(nil, "tagged-left", "tagged-right")

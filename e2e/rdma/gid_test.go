@@ -154,7 +154,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	same.Attach()
 	for _, pod := range []*tenant{second, same} {
 		verbs := d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
-		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
+		if !strings.Contains(verbs.Unknown, "cannot be distinguished") ||
 			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
 			t.Errorf("for a pod with another pod's address, the driver reported %+v, want unknown", verbs)
 		}

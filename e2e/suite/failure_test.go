@@ -238,7 +238,7 @@ spec:
 - name: link
   type: `+plugin+`
   selector: {cel: 'device.attributes["dra.networking"].ifName == "ke0"'}`), claimTemplate("ke0", "ke0-link")))
-	const why = "the kernel makes no links of type nosuchkind"
+	const why = "the kernel does not support links of type nosuchkind"
 	e.eventually("the policy has an event", func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "get", "events", "-n", "default", "--field-selector",
 			"involvedObject.name=ke0,reason=DevicesNotOffered", "-o", "jsonpath={.items[*].message}")

@@ -59,14 +59,15 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
 		t.Errorf("the node's state does not include the leftover: %q", journal)
 	}
-	e.reports("device qu0 has been quarantined since pod", "cannot give device qu0 its settings back", "netdra release",
+	e.reports("device qu0 has been quarantined since pod", "cannot restore the settings of device qu0", "netdra "+
+		"release",
 		">quarantined<")
 	// The scheduler does not allocate the device, and the driver rejects a claim that tolerates the taint.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
 	e.apply(tolerating)
 	e.create(pod("second", "tolerating"))
-	e.event("second", "device qu0", "is in quarantine since", "could not be returned to the host")
+	e.event("second", "device qu0", "has been in quarantine since", "could not be returned to the host")
 	if output, err := e.netdra("release", "--all"); err == nil {
 		t.Errorf("the device was released although its name was in use:\n%s", output)
 	}

@@ -44,7 +44,7 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 			if state.State == nodestate.SandboxEnded {
 				texts = append(texts, fmt.Sprintf("%s of %s with %v", state.ID, state.Pod, state.Claims))
 				if !strings.Contains(state.Failure, "no such knob") ||
-					!strings.Contains(state.FailureHint, "may lack what tuning needs") {
+					!strings.Contains(state.FailureHint, "may lack a feature that tuning needs") {
 					t.Errorf("sandbox %s has the wrong failure %q", state.ID, state.Failure)
 				}
 			}

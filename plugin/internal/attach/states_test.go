@@ -19,7 +19,7 @@ func TestStatesOfSandboxes(t *testing.T) {
 	}
 	box.failure = &executor.StepError{Type: "bridge", Err: errors.New("vlan tag: operation not supported")}
 	if got := box.view().state(box, "n"); !strings.Contains(got.FailureHint,
-		"kernel of node n may lack what bridge needs") {
+		"kernel of node n or the device's driver may lack a feature that bridge needs") {
 		t.Errorf("state after a failure for lack of kernel support = %+v", got)
 	}
 }

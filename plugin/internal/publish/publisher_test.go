@@ -168,7 +168,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	if got := offered(); !slices.Equal(got, []string{",tap,"}) {
 		t.Errorf("offered for plugins %v, want tap only", got)
 	}
-	why := "the kernel makes no links of type ipvlan; install the module"
+	why := "the kernel does not support links of type ipvlan; install the module"
 	if got := p.UnusableCNIs(); len(got) != 1 || !strings.HasPrefix(got["ipvlan"], why) {
 		t.Errorf("unusable plugins = %v, want ipvlan", got)
 	}

@@ -21,8 +21,9 @@ func TestHintFollowsTheCause(t *testing.T) {
 	for want, err := range map[string]error{
 		`"kubectl netdra claims pod/web -n shop" shows what it waits for`: errors.New("cannot run the chain"),
 		calls: fmt.Errorf("attempt 2: %w", failed("no addresses left")),
-		"the kernel of node worker-1 may lack what vlan needs, or the device's driver: " +
-			cnichain.InstallLinkType("vlan") + ", or leave out the setting that the device does not support; " + calls: &executor.UndoError{
+		"the kernel of node worker-1 or the device's driver may lack a feature that vlan needs: " +
+			cnichain.InstallLinkType("vlan") + ", or remove the setting that the device does not support; " +
+			calls: &executor.UndoError{
 			Cause: failed("failed to create vlan: operation not supported"), Undo: errors.New("busy")},
 	} {
 		if got := attachHint("pod/web", "shop", "worker-1", err); got != want {

@@ -306,7 +306,7 @@ func TestChangesOfARangeReachItsBlocks(t *testing.T) {
 	r.Spec.NodeSelector, r.Spec.CIDRs = nil, []string{"10.0.0.0/30"}
 	c.must(c.api.Update(t.Context(), r))
 	c.reconcile()
-	if got := c.condition(v1alpha1.ConditionAccepted); !strings.Contains(got, "has not as many addresses as a block") {
+	if got := c.condition(v1alpha1.ConditionAccepted); !strings.Contains(got, "has fewer addresses than a block") {
 		t.Error(got)
 	}
 	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False NotAccepted") {

@@ -113,7 +113,7 @@ func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Spec.Steps = slices.Clone(topology.Spec.Steps) // composed networks are compared by the original steps
 	if step := cnichain.DefaultRouteStep(&topology.Spec); step != nil {
 		step.DefaultRoute = true
-		n.add(true, "", nil, "it brings a default route, which replaces the one of the cluster network in its pods, as "+
+		n.add(true, "", nil, "it adds a default route, which replaces the one of the cluster network in its pods, as "+
 			"with Multus: if this is not intended, remove the route and defaultRoute from step %s", step.Name)
 	}
 	if problems := m.problemsOf(topology); len(problems) > 0 {
