@@ -25,7 +25,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	remarks = v1alpha1.Remarks(p)
 	if match == likeAny {
 		remarks = append(remarks, "the expression selects links of every type, including the host ends of pod interfaces: "+
-			`add && device.attributes["dra.networking"].type in [...] with the types that you mean`)
+			`add && device.attributes["dra.networking"].type in [...] with the intended types`)
 	}
 	return nil, remarks
 }

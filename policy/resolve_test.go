@@ -200,7 +200,7 @@ br0
 eth1
   entry "" of x: exclusive host-device bandwidth=900/100
   policy x: exposes: the expression is true
-problem: policy x: capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 100: a claim that requests more, up to 900, is never allocated, and a claim that requests less, down to 100, takes 100; list the amounts in validValues to offer each of them, or write the range in linkBandwidth, so that claims choose any amount in it`},
+problem: policy x: capacity[bandwidth].requestPolicy.validRange cannot be supported on this Kubernetes version, where every virtual function has the default, 100: a claim that requests more, up to 900, is never allocated, and a claim that requests less, down to 100, takes 100; list the amounts in validValues to offer each of them, or write the range in linkBandwidth, so that claims choose any amount in it`},
 		"plugins that would share an exclusive device": {map[string]string{"x": `
 selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
 exposure: {supportedCNIPlugins: [{name: macvlan}]}`}, `

@@ -97,8 +97,8 @@ func bandwidthRemark(e *Exposure) string {
 	if r.ValidRange.Max != nil {
 		greatest = r.ValidRange.Max
 	}
-	return fmt.Sprintf("capacity[%s].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual "+
-		"function has the default, %s: "+
+	return fmt.Sprintf("capacity[%s].requestPolicy.validRange cannot be supported on this Kubernetes version, where "+
+		"every virtual function has the default, %s: "+
 		"a claim that requests more, up to %s, is never allocated, and a claim that requests less, down to %s, takes "+
 		"%s; list the amounts in validValues to offer each of them, or write the range in linkBandwidth, so that "+
 		"claims choose any amount in it", Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)

@@ -19,13 +19,13 @@ func TestRemarks(t *testing.T) {
 			`supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "",
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", step: ` +
 			`"5"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth]." +
-			"requestPolicy.validRange cannot be kept on this Kubernetes, where every " +
+			"requestPolicy.validRange cannot be supported on this Kubernetes version, where every " +
 			"virtual function has the default, 10: a claim that requests more, up to 100, is never allocated, and " +
 			"a claim that requests less, down to 5, takes 10; list the amounts in validValues to offer each of " +
 			"them, or write the range in linkBandwidth, so that claims choose any amount in it",
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", max: ` +
 			`"50"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth]." +
-			"requestPolicy.validRange cannot be kept on this Kubernetes, where every " +
+			"requestPolicy.validRange cannot be supported on this Kubernetes version, where every " +
 			"virtual function has the default, 10: a claim that requests more, up to 50, is never allocated, and " +
 			"a claim that requests less, down to 5, takes 10; list the amounts in validValues to offer each of " +
 			"them, or write the range in linkBandwidth, so that claims choose any amount in it",

@@ -171,15 +171,15 @@ func (p *problems) consumed(
 	amount, policy := asked.amount, RequestPolicy{Default: &asked.amount}
 	if r := capacity.RequestPolicy; r != nil {
 		if r.Default != nil && r.Default.Cmp(amount.Quantity) != 0 {
-			p.invalid(location, amount.String(), "differs from the default %[1]s of capacity[%[2]s].requestPolicy, which is "+
-				"what the scheduler charges: write %[1]s in both", r.Default, counter)
+			p.invalid(location, amount.String(), "differs from the default %[1]s of capacity[%[2]s].requestPolicy, "+
+				"which the scheduler charges: write %[1]s in both", r.Default, counter)
 			return
 		}
 		policy.ValidRange, policy.ValidValues = r.ValidRange, r.ValidValues
 	}
 	if other, ok := first[counter]; ok && other.amount.Cmp(amount.Quantity) != 0 {
 		p.invalid(location, amount.String(), "plugin %[1]q consumes %[2]s, but the scheduler charges one amount for "+
-			"the device whatever plugin attaches it: write %[2]s for both, or make a policy for each", other.plugin,
+			"the device regardless of its plugin: write %[2]s for both, or create a policy for each", other.plugin,
 			&other.amount)
 		return
 	}

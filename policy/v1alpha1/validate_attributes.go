@@ -108,7 +108,7 @@ func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 			p.invalid(address, row.PCIAddress, "must be domain:bus:device.function in lower-case hexadecimal digits, "+
 				"as sysfs writes it, for example 0000:18:00.0")
 		case taken[row.PCIAddress]:
-			p.duplicate(address, row.PCIAddress, "make one row of the two")
+			p.duplicate(address, row.PCIAddress, "merge the two rows")
 		}
 		taken[row.PCIAddress] = true
 		if len(row.Attributes) == 0 {

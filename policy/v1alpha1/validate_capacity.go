@@ -129,7 +129,7 @@ func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
 			"of them"))
 	}
 	if r.Default == nil && r.ValidRange == nil && len(r.ValidValues) == 0 { // otherwise reported by requestPolicy
-		p.add(field.Required(path.Child("default"), "set the amount that claims take that request none"))
+		p.add(field.Required(path.Child("default"), "set the amount for claims that request none"))
 	}
 	p.requestPolicy(r, Amount{Quantity: *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)}, path)
 	whole := func(q *Amount, location *field.Path) {
