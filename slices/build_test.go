@@ -255,7 +255,7 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"
-	for installed, want := range map[string]string{"sriof": install + ", or write sriof if that is meant",
+	for installed, want := range map[string]string{"sriof": install + ", or write sriof if you meant that",
 		"bridge": install} {
 		result, err := draslices.Build("worker-1", decision,
 			draslices.Features{CNIBinaries: sets.New("host-device", installed)})

@@ -197,7 +197,7 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
-		advice += ", or write " + near + " if that is meant"
+		advice += ", or write " + near + " if you meant that"
 	}
 	return advice
 }
