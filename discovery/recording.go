@@ -434,7 +434,7 @@ func (r Recording) Write(dir string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("cannot make a directory for the recording: %w", err)
+		return fmt.Errorf("cannot create a directory for the recording: %w", err)
 	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {

@@ -47,7 +47,7 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	entry := path.Join("class/net", string(l.Name))
 	target, err := s.fsys.ReadLink(entry)
 	if err != nil {
-		return fmt.Errorf("%w: sysfs has no %s; if this stays, the sysfs belongs to another network namespace "+
+		return fmt.Errorf("%w: sysfs has no %s; if this persists, the sysfs belongs to another network namespace "+
 			"(the driver needs the host's network and a /sys mounted in it): %w", errChanged, entry, err)
 	}
 	dir := place{s, path.Join(path.Dir(entry), target), string(l.Name)}

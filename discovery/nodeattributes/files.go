@@ -76,7 +76,7 @@ func (d *Directory) Read() ([]File, []discovery.Problem) {
 	names, err := d.list()
 	if err != nil {
 		return d.files, []discovery.Problem{{Message: fmt.Sprintf("cannot list attribute files: %v; make the "+
-			"directory readable; until then, the files as of the last reading are used", err)}}
+			"directory readable; until then, the files from the last successful read are used", err)}}
 	}
 	for i, name := range names[:min(len(names), maxFiles+1)] {
 		file, err := readFile(filepath.Join(d.Path, name))
