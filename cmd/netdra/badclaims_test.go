@@ -141,7 +141,7 @@ apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: c}
 spec: {devices: {requests: [{name: r, exactly: {deviceClassName: t-a}}]}}`)
-		want := "it wants CNI plugin " + name + ", and the devices have macvlan, sriov"
+		want := "it requires CNI plugin " + name + ", and the devices have macvlan, sriov"
 		if len(tried) != 1 || len(tried[0].Refusals) != 1 || !strings.Contains(tried[0].Refusals[0].Reason, want) {
 			t.Errorf("got trials %+v, want %q", tried, want)
 		}
@@ -165,7 +165,7 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
 		claimOf("c-far", "somewhere", 1, ""))
 	for i, want := range []string{"DeviceClass vfs-vff does not exist; did you mean vfs-vf?", "",
-		"DeviceClass somewhere does not exist; give the NetworkTopology that it is made for, or the class itself, " +
+		"DeviceClass somewhere does not exist; pass the NetworkTopology that it belongs to, or the class itself, " +
 			"with " +
 			"-f"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
@@ -182,10 +182,10 @@ func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 	}
 	tried := simulateDocuments(t, oneOfVFs, pod("a", ", resourceClaimName: nic"), claimOf("good", "vfs-vf", 1, ""),
 		pod("b", ", resourceClaimName: good"), pod("c", ", resourceClaimTemplateName: nics"), pod("d", ""))
-	const nowhere = ", which is not in the files; add it with -f, or have it looked up with --cluster"
+	const nowhere = ", which is not in the files; add it with -f, or look it up with --cluster"
 	for i, want := range []string{"it names the ResourceClaim nic" + nowhere, "",
 		"it names the ResourceClaimTemplate nics" + nowhere,
-		"its entry net in resourceClaims names no claim; give it a resourceClaimName or a resourceClaimTemplateName"} {
+		"its entry net in resourceClaims names no claim; set a resourceClaimName or a resourceClaimTemplateName"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
 			t.Errorf("%s: got missing %q, fits: %v, want missing %q", tried[i].What, have, tried[i].Fits, want)
 		}

@@ -55,7 +55,7 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags.BoolVar(&f.Force, "force", false, "also use links that carry this machine's traffic, which may disconnect it")
 	flags.StringVar(&f.Netns, "netns", "",
 		"network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
-	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as plugins see it")
+	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as passed to plugins")
 	flags.StringArrayVar(&f.Annotations, "annotation", nil,
 		"KEY=VALUE, an annotation of the pod, for plugins that only attach networks that pods select; can be "+
 			"repeated")

@@ -89,7 +89,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 	}
 	_ = killed.Wait() // it was killed
 	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exit.Refused ||
-		!strings.Contains(errs, "was ended in the middle of attaching") {
+		!strings.Contains(errs, "was interrupted while attaching") {
 		t.Errorf("another run: exit status %d, want a refusal\n%s", code, errs)
 	}
 	undo, out := r.start("undo")

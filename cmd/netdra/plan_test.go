@@ -60,11 +60,11 @@ func TestPlan(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", linkThenTune), "-d", "up1")
 	f.expect(code, exit.OK, out+errs, `
-Topology moved; a claim asks for deviceClassName moved-link
+Topology moved; a claim requests deviceClassName moved-link
 
 1. link (host-device)
    plugin      DIR/cni/host-device, called with CNI 1.1.0
-   device      up1, exclusive: it must be as before at the end
+   device      up1, exclusive: it must be unchanged at the end
    interface   makes net1 (the next free name)
    network     moved.link
    prevResult  no
@@ -93,7 +93,7 @@ Topology moved; a claim asks for deviceClassName moved-link
 func TestPlanOfTheDefaultRoute(t *testing.T) {
 	f := newFake(t)
 	f.facts.Devices[1].DefaultRoute = true
-	const remark = "chain run refuses this: --device link=up0: it carries this machine's default route"
+	const remark = "chain run rejects this: --device link=up0: it carries this machine's default route"
 	for want, arguments := range map[string][]string{
 		"! " + remark:                    nil,
 		`"runRefuses": [`:                {"-o", "json"},

@@ -258,13 +258,13 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			t.Errorf("netdra %s: exit status %d", line, code)
 		}
 		for _, want := range []string{
-			"cannot query node n3: the driver's pod dra-network/driver-3 does not run: container cni-plugins waits: " +
-				"ImagePullBackOff, no such image; ",
-			"cannot query node n4: the driver's pod dra-network/driver-4 does not run: 0/4 nodes are available: 1 " +
+			"cannot query node n3: the driver's pod dra-network/driver-3 is not running: container cni-plugins " +
+				"waits: ImagePullBackOff, no such image; ",
+			"cannot query node n4: the driver's pod dra-network/driver-4 is not running: 0/4 nodes are available: 1 " +
 				"Insufficient memory; ",
-			"cannot query node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has " +
+			"cannot query node n5: the driver's pod dra-network/driver-5 is not running: container cni-plugins has " +
 				"failed with exit status 7: Error; ",
-			"cannot query node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
+			"cannot query node n6: the driver's pod dra-network/driver-6 is not running: Pending; ",
 		} {
 			if !strings.Contains(stderr, want) {
 				t.Errorf("netdra %s: stderr lacks %q:\n%s", line, want, stderr)

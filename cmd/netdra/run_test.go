@@ -81,7 +81,7 @@ Topology moved, network namespace netdra-1, created for this run
 ✓ DEL link (host-device)  net1     0 ms
 ✓ Nothing is left: links, addresses and routes of the namespace and of this machine are as before.
 netdra: step "tune" (tuning) of topology moved failed at ADD: tuning: no such sysctl
-everything that was done is undone
+all completed steps were undone
 `)
 	f.expectNode(clean)
 }
@@ -112,7 +112,7 @@ func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	if code != exit.Refused || !strings.Contains(errs, want) {
 		t.Errorf("exit status %d, want %q in\n%s%s", code, want, out, errs)
 	}
-	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel does not " +
+	const remark = "! chain run rejects this: CNI plugin macvlan cannot work on node node-1: the kernel does not " +
 		"support links of type macvlan; install the module"
 	for _, rooted := range []bool{true, false} {
 		f.unprivileged = !rooted
@@ -137,7 +137,7 @@ func TestRunInterrupted(t *testing.T) {
 ✓ DEL link (host-device)  net1     0 ms
 ✓ Nothing is left: links, addresses and routes of the namespace and of this machine are as before.
 netdra: interrupted: step "tune" (tuning) of topology moved failed at ADD: tuning: context canceled
-everything that was done is undone
+all completed steps were undone
 `)
 	f.expectNode(clean)
 }
@@ -155,9 +155,9 @@ func TestRunThatChangesTheMachine(t *testing.T) {
 ✓ DEL tune (tuning)       net1     0 ms
 ✓ DEL link (host-device)  net1     0 ms
 
-Not as before the run:
+Changes since before the run:
 ✗ on this machine: link up0 has lost the addresses 10.0.0.1/24
-netdra: every step was undone, but not everything is as before; see above
+netdra: every step was undone, but the state differs from before the run; see above
 `)
 }
 

@@ -203,7 +203,7 @@ func TestSimulateRefuses(t *testing.T) {
 		stdin     string
 		arguments []string
 	}{
-		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; give a file": {"",
+		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; pass a file": {"",
 			[]string{"-f", policies, "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
 		"no policy exposes a device of worker-1: netdra slices shows the reasons": {

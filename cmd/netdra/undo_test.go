@@ -40,7 +40,7 @@ func TestKeepThenUndo(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
 	f.expect(code, exit.OK, after(out, "ROUTES  none\n\n")+errs,
-		"✓ Attached and kept. Look at it with \"ip netns exec netdra-1 ip addr\"; undo it with \"netdra chain undo "+
+		"✓ Attached and kept. Inspect it with \"ip netns exec netdra-1 ip addr\"; undo it with \"netdra chain undo "+
 			"--state DIR/state\".\n")
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
 
@@ -62,7 +62,7 @@ func TestKeepThenUndo(t *testing.T) {
 func TestUndoWithoutRuns(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "undo")
-	f.expect(code, exit.OK, out+errs, "✓ There is nothing to undo: no run has ever been written to DIR/state.\n")
+	f.expect(code, exit.OK, out+errs, "✓ There is nothing to undo: no run was ever recorded in DIR/state.\n")
 }
 
 func TestUndoWaitsForEarlierPlugins(t *testing.T) {
@@ -108,7 +108,7 @@ func TestUndoOfARunThatRanNothing(t *testing.T) {
 		}
 	})
 	code, _, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	if code != exit.Refused || !strings.Contains(errs, ": nothing of it is attached") {
+	if code != exit.Refused || !strings.Contains(errs, ": nothing is attached") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo")

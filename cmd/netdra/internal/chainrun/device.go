@@ -110,8 +110,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		if slices.Contains(schemas.Moving(), device.CNIs[0]) && bridge {
 			problems = append(problems,
 				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network "+
-					"namespace, which the kernel refuses for bridges; give another link, or use a plugin that adds a "+
-					"port to the bridge", choice.link, choice.step, device.CNIs[0]))
+					"namespace, which the kernel rejects for bridges; choose another link, or use a plugin that adds "+
+					"a port to the bridge", choice.link, choice.step, device.CNIs[0]))
 			continue
 		}
 		loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims))
@@ -169,7 +169,7 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 		}
 	}
 	return nil, fmt.Errorf("this machine has no such link; it has %s",
-		cmp.Or(strings.Join(names, ", "), "none but the loopback"))
+		cmp.Or(strings.Join(names, ", "), "only the loopback"))
 }
 
 // deviceOf returns the data about an allocated device that the driver would pass to the chain.
@@ -286,7 +286,7 @@ func findNamespace(m *osdeps.Deps, given string) (string, error) {
 		path = filepath.Join(m.NetnsDir, given)
 	}
 	if !m.Host.Exists(path) {
-		return "", fmt.Errorf("--netns %s: there is no network namespace at %s; give a path, or a name that \"ip "+
+		return "", fmt.Errorf("--netns %s: there is no network namespace at %s; pass a path, or a name that \"ip "+
 			"netns list\" shows", given, path)
 	}
 	if m.IsHostNamespace(path) {

@@ -175,9 +175,9 @@ func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executo
 }
 
 func (c *PlannedChain) print(out *printer.Printer) {
-	out.Printf("Topology %s; a claim asks for deviceClassName %s", c.Topology, strings.Join(c.DeviceClasses, " and "))
+	out.Printf("Topology %s; a claim requests deviceClassName %s", c.Topology, strings.Join(c.DeviceClasses, " and "))
 	for _, reason := range c.RunRefuses {
-		out.Warn("chain run refuses this: %s", reason)
+		out.Warn("chain run rejects this: %s", reason)
 	}
 	for i := range c.Steps {
 		c.Steps[i].print(out, i+1)
@@ -190,7 +190,7 @@ func (s *plannedStep) print(out *printer.Printer, number int) {
 	if s.Device != "" {
 		use := "shared: it stays on the machine"
 		if s.Exclusive {
-			use = "exclusive: it must be as before at the end"
+			use = "exclusive: it must be unchanged at the end"
 		}
 		out.Printf("   device      %s, %s", s.Device, use)
 	}
@@ -201,7 +201,7 @@ func (s *plannedStep) print(out *printer.Printer, number int) {
 	if s.Makes {
 		verb = "makes"
 	}
-	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step is run"),
+	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step runs"),
 		s.InterfaceFrom)
 	out.Printf("   network     %s", s.Network)
 	previous := "no"

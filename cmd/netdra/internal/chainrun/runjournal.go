@@ -171,11 +171,11 @@ func (e *earlierRuns) describe(key string) string {
 	attachment := e.attachments[key]
 	switch {
 	case attachment == nil:
-		return text + ": nothing of it is attached"
+		return text + ": nothing is attached"
 	case attachment.Phase == executor.PhaseReady:
 		return text + ": attached"
 	case attachment.Phase == executor.PhaseAttaching:
-		return text + ": was ended in the middle of attaching"
+		return text + ": was interrupted while attaching"
 	}
-	return text + ": was ended in the middle of undoing, or could not be undone"
+	return text + ": was interrupted while undoing, or could not be undone"
 }

@@ -154,7 +154,7 @@ func (s *session) cause(ctx context.Context, err error) error {
 
 func (s *session) leaveAttached() error {
 	s.result.Outcome, s.result.Undo = OutcomeKept, s.journal.undoHint()
-	s.out.Good("Attached and kept. Look at it with \"ip netns exec %s ip addr\"; undo it with \"%s\".",
+	s.out.Good("Attached and kept. Inspect it with \"ip netns exec %s ip addr\"; undo it with \"%s\".",
 		filepath.Base(s.attachment.Pin), s.journal.undoHint())
 	return s.print()
 }
@@ -251,17 +251,18 @@ func (s *session) finish(failure, remains error) error {
 			remains, s.journal.undoHint()))
 	case len(s.result.Differences) > 0:
 		s.result.Outcome = outcomeLeft
-		s.out.Section("Not as before the run:")
+		s.out.Section("Changes since before the run:")
 		for _, difference := range s.result.Differences {
 			s.out.Bad("%s", difference)
 		}
-		err = exit.NotUndone(failure, errors.New("every step was undone, but not everything is as before; see above"))
+		err = exit.NotUndone(failure, errors.New("every step was undone, but the state differs from before the run; "+
+			"see above"))
 	default:
 		s.out.Good("Nothing is left: links, addresses and routes of the namespace and of this machine are as before.")
 	}
 	if remains == nil && failure != nil && len(s.result.Differences) == 0 {
 		s.result.Outcome = OutcomeFailed
-		err = &exit.Error{Code: exit.Failed, Err: fmt.Errorf("%w\neverything that was done is undone", failure)}
+		err = &exit.Error{Code: exit.Failed, Err: fmt.Errorf("%w\nall completed steps were undone", failure)}
 	}
 	if err != nil {
 		s.result.Error = err.Error()

@@ -49,7 +49,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	}
 	out := printer.New(streams.Out)
 	if _, err := os.Stat(journalPath(f.State)); errors.Is(err, os.ErrNotExist) {
-		out.Good("There is nothing to undo: no run has ever been written to %s.", f.State)
+		out.Good("There is nothing to undo: no run was ever recorded in %s.", f.State)
 		return nil
 	}
 	opened, err := OpenRunJournal(f.State, deps.Clock)

@@ -117,8 +117,9 @@ func checkOwners(input *Input) []Finding {
 		}
 		found = append(found, Finding{
 			Level: Warn, What: owner.title + " also runs on this node", Where: where,
-			Why: "a device that both offer may be allocated twice, since neither knows the allocations of the other",
-			Do:  "make sure that its configuration and the DeviceExposurePolicies name different devices, or remove it",
+			Why: "a device that both offer may be allocated twice, since neither considers the allocations of the " +
+				"other",
+			Do: "make sure that its configuration and the DeviceExposurePolicies name different devices, or remove it",
 		})
 	}
 	if input.Multus == "" {
@@ -176,7 +177,7 @@ func checkDoubleOwners(input *Input) []Finding {
 				input.Driver.Published[i].Name, pooled.ID), Where: pooled.Resource,
 			Why: "the device may be allocated twice, since neither owner considers the allocations of the other",
 			Do: "remove it from the pool of the device plugin, or exclude it with a DeviceExposurePolicy; the " +
-				"kubelet forgets a plugin five minutes after it has ended",
+				"kubelet removes a plugin five minutes after it has ended",
 		}
 		if pooled.Pod != "" {
 			finding.What = fmt.Sprintf("device %s (%s) has two owners: a device plugin has allocated it to the pod "+

@@ -58,9 +58,9 @@ func checkDisks(input *Input) []Finding {
 		case disk.Missing && input.Driver == nil:
 			continue // the driver's pod creates it
 		case disk.Missing:
-			finding.What, finding.Do = "a directory of the driver does not exist on the node", "find out "+
-				"what removes it; the driver recreates it within 30 seconds, and reports an error at /readyz if it "+
-				"cannot; if it stays missing, mount the path into the driver's pod, and restart that pod"
+			finding.What, finding.Do = "a directory of the driver does not exist on the node", "find the "+
+				"process that removes it; the driver recreates it within 30 seconds, and reports an error at /readyz "+
+				"if it cannot; if it stays missing, mount the path into the driver's pod, and restart that pod"
 		case disk.ReadOnly:
 			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; the kernel "+
 				"mounts a disk with errors read-only: check dmesg"

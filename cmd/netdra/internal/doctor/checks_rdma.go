@@ -75,7 +75,7 @@ func checkRDMA(input *Input) []Finding {
 		slices.Sort(idle[alias])
 		found = append(found, Finding{
 			Level: Warn, What: "no RDMA driver is loaded for " + strings.Join(idle[alias], ", "), Where: auxiliaryDevices,
-			Why: "the NICs support RDMA but have no RDMA devices: policies see rdma == false, and claims that " +
+			Why: "the NICs support RDMA but have no RDMA devices: policies read rdma == false, and claims that " +
 				"request RDMA do not get them",
 			Do: fmt.Sprintf("modprobe %s, and add the loaded module to /etc/modules-load.d; ignore this if RDMA is "+
 				"not used", alias),

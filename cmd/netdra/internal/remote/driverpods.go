@@ -80,7 +80,7 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		return nil
 	}
 	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is unknown")
-	return fmt.Errorf("cannot query node %s: the driver's pod %s/%s does not run: %s; for details, run "+
+	return fmt.Errorf("cannot query node %s: the driver's pod %s/%s is not running: %s; for details, run "+
 		"\"kubectl -n %s describe pod %s\"", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false),
 		pod.Namespace, pod.Name)
 }

@@ -130,9 +130,9 @@ func (c classes) remedy(name string, live bool) string {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	if live {
-		return "create the NetworkTopology that it is made for, or the class itself"
+		return "create the NetworkTopology that it belongs to, or the class itself"
 	}
-	return "give the NetworkTopology that it is made for, or the class itself, with -f"
+	return "pass the NetworkTopology that it belongs to, or the class itself, with -f"
 }
 
 // missing returns a message for each class that does not exist. If a class is missing, the scheduler rejects every

@@ -19,8 +19,8 @@ func TestSimilarClasses(t *testing.T) {
 		{"storage-link", false, ""},
 		{"storage-lnk", false, "DeviceClass storage-lnk does not exist; did you mean storage-link?"},
 		{"storage-lnk", true, "DeviceClass storage-lnk does not exist; did you mean storage-link?"},
-		{"gpu", false, gpu + "give the NetworkTopology that it is made for, or the class itself, with -f"},
-		{"gpu", true, gpu + "create the NetworkTopology that it is made for, or the class itself"},
+		{"gpu", false, gpu + "pass the NetworkTopology that it belongs to, or the class itself, with -f"},
+		{"gpu", true, gpu + "create the NetworkTopology that it belongs to, or the class itself"},
 	} {
 		request := resourceapi.DeviceRequest{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: test.class}}
 		claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{

@@ -247,7 +247,7 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 		}
 		problem := err.Error()
 		if !certain {
-			problem += "; if the namespace has such labels, give it with -f, too"
+			problem += "; if the namespace has such labels, pass it with -f, too"
 		}
 		problems = append(problems, problem)
 	}

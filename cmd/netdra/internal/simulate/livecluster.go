@@ -71,7 +71,7 @@ func cannotList(what string, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster",
+		return fmt.Errorf("cannot list the %s: %w; request the ClusterRole dra-network-capacity, for the whole cluster",
 			what, err)
 	}
 	return fmt.Errorf("cannot list the %s: %w", what, err)
@@ -84,7 +84,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	topologies, err := l.Topologies(ctx)
 	if err != nil && !apierrors.IsNotFound(err) { // if it is not found, the kind is not installed
 		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; their restrictions are not "+
-			"checked; ask for the ClusterRole dra-network-view", err))
+			"checked; request the ClusterRole dra-network-view", err))
 	}
 	for i := range topologies {
 		ofFile := func(t *v1alpha1.NetworkTopology) bool { return t.Name == topologies[i].Name }
@@ -187,7 +187,7 @@ func (l *liveCluster) addPods(ctx context.Context, m *model, names []string) err
 func cannotGetNamed(pod *corev1.Pod, r reference, err error) error {
 	err = fmt.Errorf("cannot simulate pod %s: cannot get its %s: %w", fullName(pod), r, err)
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)
+		return fmt.Errorf("%w; pass it with -f, or request the permission to get it", err)
 	}
 	return err
 }
@@ -211,7 +211,7 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot list the DeviceTaintRules: %w; devices that they take out of service count "+
-				"as free; ask for the ClusterRole dra-network-capacity", err)
+				"as free; request the ClusterRole dra-network-capacity", err)
 		}
 		slices.SortFunc(list.Items, func(a, b resourceapi.DeviceTaintRule) int {
 			return strings.Compare(a.Name, b.Name)

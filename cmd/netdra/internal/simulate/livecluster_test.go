@@ -146,20 +146,21 @@ func TestPodsOfACluster(t *testing.T) {
 			want:   []string{"and it is running", "cannot list the NetworkTopologies"}, not: "deleted"},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"would get devices on n1, but is refused:\n",
-				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
+				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces require team=nobody"}},
 		"a namespace that is not known": {limits: "example.com/theirs: 1", change: map[string]string{pathNamespace: ""},
 			want: []string{"✓ pod apps/p fits on n1", "NetworkTopology theirs may not be used in namespace apps",
-				"if the namespace has such labels, give it with -f, too"}},
+				"if the namespace has such labels, pass it with -f, too"}},
 		"addresses that no claim says": {limits: "example.com/static: 1", want: []string{
 			"would get devices on n1, but is refused:\n",
 			`NetworkTopology static: spec.steps[0].claimParameters: Required value: claim apps/p-extended-resources has no ` +
 				`ips for step "a", which gets addresses from claims only`}},
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
 			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies: anna may not do that",
-				"their restrictions are not checked; ask for the ClusterRole dra-network-view"}},
+				"their restrictions are not checked; request the ClusterRole dra-network-view"}},
 		"claims that may not be listed": {limits: "example.com/free: 1",
 			change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": ""},
-			want:   []string{"cannot list the ResourceClaims", "ask for the ClusterRole dra-network-capacity"}, not: "fits"},
+			want: []string{"cannot list the ResourceClaims", "request the ClusterRole " +
+				"dra-network-capacity"}, not: "fits"},
 		"a device plugin": {limits: "example.com/free: 1", change: map[string]string{
 			"/api/v1/nodes": `items: [{metadata: {name: n1}, status: {allocatable: {example.com/free: 2}}},
   {metadata: {name: n2}, status: {allocatable: {example.com/free: 0}}}]`},
@@ -256,7 +257,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 		return map[string]string{claim: held, listed: "items: [" + held + "]"}
 	}
 	const ofTemplate, ofClaim = "resourceClaimTemplateName: lan", "resourceClaimName: lan"
-	const refused, advice = ": anna may not do that; ", "give it with -f, or ask for the right"
+	const refused, advice = ": anna may not do that; ", "pass it with -f, or request the permission"
 	for name, test := range map[string]struct {
 		reference, more string
 		change          map[string]string
@@ -274,7 +275,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 			strings.Replace(templateText, "free-a", "theirs-a", 1), map[string]string{template: templateText},
 			[]string{"NetworkTopology theirs may not be used in namespace apps"}},
 		"no template": {ofTemplate, "", nil, []string{"✗ pod apps/q does not fit\n  it names the " +
-			"ResourceClaimTemplate lan, which is neither in the files nor in namespace apps of the cluster; give it"}},
+			"ResourceClaimTemplate lan, which is neither in the files nor in namespace apps of the cluster; pass it"}},
 		"no claim": {ofClaim, "", nil, []string{"it names the ResourceClaim lan, which is neither in the files nor "}},
 		"a template that may not be read": {ofTemplate, "", map[string]string{template: ""},
 			[]string{"cannot get its ResourceClaimTemplate lan" + refused + advice}},

@@ -220,13 +220,13 @@ func (m *model) claimOf(pod *corev1.Pod, r reference) (claim *resourceapi.Resour
 func (m *model) missingNamed(pod *corev1.Pod, r reference) string {
 	switch {
 	case r.template == "" && r.claim == "":
-		return fmt.Sprintf("its entry %s in resourceClaims names no claim; give it a resourceClaimName or a "+
+		return fmt.Sprintf("its entry %s in resourceClaims names no claim; set a resourceClaimName or a "+
 			"resourceClaimTemplateName", r.entry)
 	case m.clusterAsked:
 		return fmt.Sprintf("it names the %s, which is neither in the files nor in namespace %s of the cluster; "+
-			"give it with -f, or apply it", r, namespaceOf(pod))
+			"pass it with -f, or apply it", r, namespaceOf(pod))
 	}
-	return fmt.Sprintf("it names the %s, which is not in the files; add it with -f, or have it looked up with "+
+	return fmt.Sprintf("it names the %s, which is not in the files; add it with -f, or look it up with "+
 		"--cluster", r)
 }
 

@@ -60,7 +60,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		return "", fmt.Errorf("request %s of claim %s/%s: %w", request.Name, claim.Namespace, claim.Name, err)
 	}
 	usable, tainted := untainted(selected, request.Exactly.Tolerations)
-	wants := fmt.Sprintf("request %s of claim %s/%s wants %d of DeviceClass %s", request.Name, claim.Namespace,
+	wants := fmt.Sprintf("request %s of claim %s/%s needs %d of DeviceClass %s", request.Name, claim.Namespace,
 		claim.Name, request.Exactly.Count, class.Name)
 	shared := slices.ContainsFunc(usable, func(d device) bool { return ptr.Deref(d.AllowMultipleAllocations, false) })
 	switch {
@@ -104,7 +104,7 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	if with > 0 {
 		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s", everyOf(with), plugin)
 	}
-	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
+	return fmt.Sprintf(": it requires CNI plugin %s, and the devices have %s", plugin,
 		cmp.Or(strings.Join(slices.Compact(rest), ", "), "none"))
 }
 

@@ -78,7 +78,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		return err
 	}
 	if len(m.trials) == 0 {
-		return exit.Refusef("cannot simulate: %s; give a file with one of them with -f, or a pod of the cluster with "+
+		return exit.Refusef("cannot simulate: %s; pass a file with one of them with -f, or a pod of the cluster with "+
 			"--pod", missingTrials(f.Files))
 	}
 	answers, err := m.answer(ctx, cluster)
@@ -186,7 +186,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
 	}
 	if len(cluster.Nodes) == 0 {
-		return nil, errors.New("no node publishes a device; give policies with -f, and recordings with --machines, " +
+		return nil, errors.New("no node publishes a device; pass policies with -f, and recordings with --machines, " +
 			"or use --cluster")
 	}
 	return cluster, nil

@@ -215,7 +215,7 @@ func TestObstaclesAreRight(t *testing.T) {
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
-		`requests: [{name: r, exactly: {deviceClassName: sriov, count: 9}}]`:                                  "request r of claim ns/c wants 9 of DeviceClass sriov, and only 8 of the node's devices match",
+		`requests: [{name: r, exactly: {deviceClassName: sriov, count: 9}}]`:                                  "request r of claim ns/c needs 9 of DeviceClass sriov, and only 8 of the node's devices match",
 		`requests: [{name: r, exactly: {deviceClassName: sriov, selectors: [{cel: {expression: "false"}}]}}]`: "the request's own selectors are false for all 8 devices of that class",
 		`requests: [{name: r, exactly: {deviceClassName: host-device, selectors: [{cel: {expression: ` +
 			`'device.driver == "x"'}}]}}]`: "the request's own selectors are false for all 2 devices of that class",

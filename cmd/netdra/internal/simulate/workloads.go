@@ -114,7 +114,7 @@ func (m *model) dropOwned() {
 func (m *model) addUnknown(found *manifest.Document) {
 	if bytes.Contains(found.Data, []byte("resourceClaims:")) || bytes.Contains(found.Data, []byte("containers:")) {
 		m.remarks = append(m.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
-			"StatefulSet, ReplicaSet, ReplicationController and Job; give a Pod like those of its template", found.Kind,
+			"StatefulSet, ReplicaSet, ReplicationController and Job; pass a Pod like those of its template", found.Kind,
 			found.Name))
 	}
 }
