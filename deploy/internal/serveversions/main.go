@@ -34,7 +34,8 @@ func rewrite(path string) error {
 	}
 	served, err := serve(made, names)
 	if err != nil {
-		return fmt.Errorf("cannot add versions to %s: %w; make it of the types with controller-gen first", path, err)
+		return fmt.Errorf("cannot add versions to %s: %w; generate it from the types with controller-gen "+
+			"first", path, err)
 	}
 	return os.WriteFile(path, served, 0o644) //nolint:gosec // the repository is public
 }
