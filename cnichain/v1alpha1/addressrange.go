@@ -16,8 +16,9 @@ const (
 const FinalizerBlocks = "networking.dra.io/blocks"
 
 // AddressRange is a set of addresses of one network, which nodes share: the controller divides it into numbered blocks
-// of equal size and gives each node one, and another before the node has none left. Steps of topologies name the range,
-// and their IPAM plugin gives pods addresses of the blocks of its node, without a request to the API server.
+// of equal size and assigns one to each node, and another one before the node runs out of addresses. Steps of
+// topologies name the range, and their IPAM plugin assigns addresses of the node's blocks to pods, without a request to
+// the API server.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=arange
 // +kubebuilder:subresource:status
@@ -62,8 +63,8 @@ type AddressRangeSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.all(c, isCIDR(c)) || size(self) < 2 || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="two CIDRs must be of different families: one of IPv4 and one of IPv6"
 	// +listType=atomic
 	CIDRs []string `json:"cidrs"`
-	// blockSize is the number of addresses of each CIDR in a block. A node has room for as many pods with an address of
-	// the range as its blocks have addresses; it gets another block before the last addresses are used.
+	// blockSize is the number of addresses of each CIDR in a block. A node can run as many pods with an address of the
+	// range as its blocks have addresses; it gets another block before the last addresses are used.
 	// +kubebuilder:validation:Enum=4;8;16;32;64;128;256;512;1024;2048;4096
 	// +kubebuilder:default=64
 	// +optional
@@ -99,7 +100,7 @@ type AddressRangeStatus struct {
 	// blocks is the number of blocks in the range.
 	// +optional
 	Blocks int32 `json:"blocks,omitempty"`
-	// given is the number of blocks that belong to nodes, including deleted nodes.
+	// given is the number of blocks that are assigned to nodes, including deleted nodes.
 	// +optional
 	Given int32 `json:"given,omitempty"`
 	// returning is the number of those blocks that wait for returnDelay because their node or range was deleted.
@@ -122,7 +123,7 @@ type AddressBlock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the addresses that the node has.
+	// spec is the addresses that are assigned to the node.
 	Spec AddressBlockSpec `json:"spec"`
 	// status reports whether the node still has the block.
 	// +optional
@@ -137,7 +138,7 @@ type AddressBlockList struct {
 	Items           []AddressBlock `json:"items"`
 }
 
-// AddressBlockSpec is the addresses that a node has.
+// AddressBlockSpec is the addresses that are assigned to a node.
 // +kubebuilder:validation:XValidation:rule="self.addressRange == oldSelf.addressRange && self.index == oldSelf.index && self.nodeName == oldSelf.nodeName && self.nodeUID == oldSelf.nodeUID && self.cidrs == oldSelf.cidrs",message="a block is never reassigned to another node: it is deleted when none of its addresses is in use"
 type AddressBlockSpec struct {
 	// addressRange is the name of the range.
@@ -146,7 +147,7 @@ type AddressBlockSpec struct {
 	// index is the number of the block in the range, from 0.
 	// +kubebuilder:validation:Minimum=0
 	Index int32 `json:"index"`
-	// nodeName is the node that has the block.
+	// nodeName is the node that the block is assigned to.
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 	// nodeUID is the UID of the Node object: a node that registers later under the same name is another node.
@@ -157,7 +158,7 @@ type AddressBlockSpec struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	// +listType=atomic
 	CIDRs []string `json:"cidrs"`
-	// networks are the range's cidrs, whose prefix lengths pods get.
+	// networks are the range's cidrs, whose prefix lengths pods use.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=43
@@ -173,8 +174,8 @@ type AddressBlockSpec struct {
 // AddressBlockStatus reports whether the node still has the block.
 type AddressBlockStatus struct {
 	// releasedAt is the time at which the controller found that the node or the range no longer exists. New pods get no
-	// address of the block, and the block is deleted after the range's returnDelay, unless a claim still has an address
-	// of it.
+	// address of the block, and the block is deleted after the range's returnDelay, unless a claim still uses one of
+	// its addresses.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }

@@ -35,7 +35,7 @@ const AnnotationDescription = "networking.dra.io/description"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].status`
 // +kubebuilder:printcolumn:name="Device classes",type=string,JSONPath=`.status.deviceClasses`
-// +kubebuilder:printcolumn:name="Claim parameters",type=string,JSONPath=`.status.claimParameters`,description="what a claim may set"
+// +kubebuilder:printcolumn:name="Claim parameters",type=string,JSONPath=`.status.claimParameters`,description="the parameters that a claim may set"
 // +kubebuilder:printcolumn:name="Description",type=string,JSONPath=`.spec.description`
 // +kubebuilder:printcolumn:name="CNI plugins",type=string,priority=1,JSONPath=`.status.plugins`,description="the plugins of the steps, in their order"
 // +kubebuilder:printcolumn:name="Classes reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].reason`
@@ -142,25 +142,25 @@ type Step struct {
 	// +kubebuilder:validation:Enum=vfio-pci
 	// +optional
 	Driver string `json:"driver,omitempty"`
-	// rdma adds the RDMA devices behind a root step's device to the containers that name the claim: the verbs files
-	// (/dev/infiniband/uverbsN) and the file of the connection manager (rdma_cm). If an RDMA device belongs to one
-	// network namespace ("rdma system": netns exclusive), it moves into the pod with the interface. Claims for a device
-	// without RDMA devices are rejected. Default: no RDMA devices.
+	// rdma adds the RDMA devices behind a root step's device to the containers that reference the claim: the verbs
+	// files (/dev/infiniband/uverbsN) and the file of the connection manager (rdma_cm). If an RDMA device belongs to
+	// one network namespace ("rdma system": netns exclusive), it moves into the pod with the interface. Claims for a
+	// device without RDMA devices are rejected. Default: no RDMA devices.
 	// +optional
 	RDMA *StepRDMA `json:"rdma,omitempty"`
-	// deviceNodes are further device files for the containers that name the claim of a root step. DPDK applications
-	// need both for a virtio-user port. If the node's kernel does not have them, the pod waits, and an event names the
-	// kernel module to load. Default: none.
+	// deviceNodes are further device files for the containers that reference the claim of a root step. DPDK
+	// applications need both for a virtio-user port. If the node's kernel does not have them, the pod waits, and an
+	// event names the kernel module to load. Default: none.
 	// +kubebuilder:validation:MaxItems=2
 	// +listType=set
 	// +optional
 	DeviceNodes []DeviceNode `json:"deviceNodes,omitempty"`
-	// limits are resource limits of the containers that name the claim of a root step. A claim cannot change them.
+	// limits are resource limits of the containers that reference the claim of a root step. A claim cannot change them.
 	// Default: the limits of the container runtime.
 	// +optional
 	Limits *StepLimits `json:"limits,omitempty"`
 	// ifName is the name of the interface in the pod (CNI_IFNAME). Default: config.name or config.dev of a derived
-	// step; the parent's interface if the plugin makes none; else the next free net1, net2, ...
+	// step; the parent's interface if the plugin creates none; otherwise the next free net1, net2, ...
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	IfName string `json:"ifName,omitempty"`
