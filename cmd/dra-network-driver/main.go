@@ -141,9 +141,9 @@ func replayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish --recording DIR --node-name NAME",
 		Short: "Publish the devices of a recorded machine, to test policies and schedulers without it",
-		Long: `publish publishes the devices of a recorded machine in the cluster, like the driver of that machine, until
-it is terminated. The ResourceSlices remain until the Node object is deleted. Pods are scheduled, but a pod that gets
-one of these devices never starts, because nothing is attached.
+		Long: `publish simulates the driver of a recorded machine: it publishes the machine's devices in the cluster
+until it is terminated. The ResourceSlices remain until the Node object is deleted. Pods are scheduled, but a pod that
+gets one of these devices never starts, because nothing is attached.
 
 "netdra facts --record DIR" creates the recording. It is read every second; if you change it, the slices change.`,
 		Example: `  # On the machine with the hardware

@@ -44,8 +44,8 @@ DeviceTaintRules, a note says what is unknown. The features of --list-attributes
 assumed to be enabled if a slice uses them.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not fit. The
-reason names claims that are in the way: without all of them the new claims fit, with any one of them they do not.
-There may be other such sets of claims. Pods and claims of the simulation that are in the way are listed separately,
+reason names the blocking claims: the new claims fit if all of these are released, but not if any one of them remains.
+There may be other such sets of claims. Blocking pods and claims of the simulation are listed separately,
 because they cannot be released. For a pod of --pod whose claims are allocated, it prints why the driver does not attach
 them. Only devices are counted. Other scheduling constraints are not checked. Neither is whether a node has the plugins
 and kernel link types for the steps after the device, such as a VLAN or bond on top of it: run netdra doctor
