@@ -116,7 +116,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	}
 	more, err := f.dra.compile(t.Context(), taking("more", "p0v1", "p0=2800"))
 	f.must(err)
-	const exceeded = "it has 10k of bandwidth, and with this claim 10100 would be taken"
+	const exceeded = "it has 10k of bandwidth, and with this claim 10100 would be in use"
 	if err := f.claims.Hold(more, asItIs); err == nil || !strings.Contains(err.Error(), exceeded) {
 		t.Errorf("claim that exceeds the bandwidth of the link: error = %v", err)
 	}

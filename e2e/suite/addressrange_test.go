@@ -66,7 +66,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 	})
 	e.create(pod("last", "ar-left"))
-	e.event("last", "take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
+	e.event("last", "use all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
 	e.signal(stack.Driver, syscall.SIGKILL)
 	e.driverReady()
 	e.deleting("pod3")
