@@ -173,7 +173,7 @@ func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = CheckClasses(claim, devices, topologies)
-			wanted := strings.Replace(want, "request r asks", "request "+devices[0].Request+" asks", 1)
+			wanted := strings.Replace(want, "request r is", "request "+devices[0].Request+" is", 1)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), wanted)) {
 				t.Errorf("class %s, alternative %v: error = %v, want %q", class, alternative, err, want)
 			}

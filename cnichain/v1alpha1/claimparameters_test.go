@@ -32,7 +32,7 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"mac":"02:00:00:00:00:01"}{}`: "more than one document",
 		`{"kind":"StepParameters","mac":"02:00:00:00:00:01"}`: `kind "StepParameters", want "ClaimParameters"`,
 		`{"apiVersion":"v1","mac":"02:00:00:00:00:01"}`:       `apiVersion "v1"`,
-		`{"networkTopologyRef":{"name":"t"},"step":"s"}`: `unknown parameter "networkTopologyRef": there are ` +
+		`{"networkTopologyRef":{"name":"t"},"step":"s"}`: `unknown parameter "networkTopologyRef": use one of ` +
 			"step, interfaceName, mac, ips",
 		`{"macc":"02:00:00:00:00:01","ips":"10.68.0.7/24"}`: `ips must be a list, such as ["10.68.0.7/24"]; unknown ` +
 			`parameter "macc": did you mean "mac"?`,
@@ -57,7 +57,7 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"ips":["224.0.0.1/24"]}`:              "cannot be the address of an interface",
 		`{"ips":["::ffff:10.1.0.5/120"]}`:       "cannot be the address of an interface",
 		`{"ips":["10.1.0.5/24","10.1.0.5/24"]}`: "twice",
-		`{"ips":[` + many + `]}`:                "17 addresses, 16 at most",
+		`{"ips":[` + many + `]}`:                "17 addresses, and the limit is 16",
 	} {
 		if _, err := v1alpha1.DecodeClaimParameters([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error = %v, want %q", raw, err, want)
