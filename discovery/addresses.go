@@ -26,6 +26,7 @@ func (r Recording) WithoutAddresses() Recording {
 	names := strings.NewReplacer(inNames...)
 	changed := Recording{Sys: r.Sys.renamed(names), Netlink: r.Netlink}
 	changed.Sys.hideSwitches()
+	changed.Sys.hideGUIDs(fakes)
 	changed.Netlink.Links = slices.Clone(r.Netlink.Links)
 	for i := range changed.Netlink.Links {
 		l := &changed.Netlink.Links[i]
@@ -65,6 +66,10 @@ func (r Recording) fakeAddresses() map[string]string {
 	}
 	for _, dir := range r.Sys.Dirs {
 		found = append(found, guidIn(dir))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Sys.Files)) {
+		_, guid := guidOfPort(name, r.Sys.Files[name])
+		found = append(found, guid)
 	}
 	fakes, number := map[string]string{}, uint32(0)
 	for _, text := range found {
@@ -116,6 +121,27 @@ func guidIn(dir string) string {
 		return ""
 	}
 	return net.HardwareAddr(guid).String()
+}
+
+// guidOfPort splits a GID, the content of the named file, into the subnet prefix and the GUID, in the format used by
+// netlink. Both are empty if the file contains no GID.
+func guidOfPort(name, content string) (prefix, guid string) {
+	digits, err := hex.DecodeString(strings.ReplaceAll(content, ":", ""))
+	if path.Base(path.Dir(name)) != "gids" || err != nil || len(digits) != 16 || len(content) != 39 {
+		return "", ""
+	}
+	return content[:len(content)/2], net.HardwareAddr(digits[8:]).String()
+}
+
+// hideGUIDs replaces the GUIDs in the GIDs of RDMA ports.
+func (t Tree) hideGUIDs(fakes map[string]string) {
+	for name, content := range t.Files {
+		prefix, guid := guidOfPort(name, content)
+		if fake, ok := fakes[guid]; ok {
+			b, _ := hex.DecodeString(strings.ReplaceAll(fake, ":", ""))
+			t.Files[name] = fmt.Sprintf("%s:%x:%x:%x:%x", prefix, b[:2], b[2:4], b[4:6], b[6:])
+		}
+	}
 }
 
 // renamed returns a copy of the tree in which names are replaced in paths and link targets.

@@ -131,6 +131,9 @@ type Device struct {
 	// RDMALinkLayer is the link layer of the first of RDMADevices: RDMAEthernet or RDMAInfiniBand. It is empty if the
 	// kernel does not report it.
 	RDMALinkLayer string `json:"rdmaLinkLayer,omitempty"`
+	// RDMAPort describes a port of the first of RDMADevices: the link's port if the RDMA device has several, otherwise
+	// the first port. It is empty if the RDMA device is in another network namespace.
+	RDMAPort RDMAPort `json:"rdmaPort,omitzero"`
 	// RDMANetns is the network namespace mode for RDMA devices: RDMAShared or RDMAExclusive. It is only set on devices
 	// with RDMA, and has the same value on all of them. It is empty if the kernel does not report it.
 	RDMANetns string `json:"rdmaNetns,omitempty"`

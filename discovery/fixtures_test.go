@@ -131,13 +131,16 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 	if strings.Contains(summary(want), "enx") { // names that contain addresses change
 		return
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(discovery.Device{}, "MAC", "SwitchID"),
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(discovery.Device{}, "MAC", "SwitchID", "RDMAPort.GUID"),
 		cmpopts.IgnoreFields(discovery.VFSettings{}, "MAC")); diff != "" {
 		t.Errorf("facts of the recording without addresses (-want +got):\n%s", diff)
 	}
 	for i := range want.Devices {
 		if have := want.Devices[i].MAC; have != "" && have == got.Devices[i].MAC {
 			t.Errorf("the recording of %s still contains its address %s", want.Devices[i].Name, have)
+		}
+		if guid := want.Devices[i].RDMAPort.GUID; guid != "" && guid == got.Devices[i].RDMAPort.GUID {
+			t.Errorf("the recording of %s still contains its port GUID %s", want.Devices[i].Name, guid)
 		}
 		if set := want.Devices[i].Settings; set != nil && set.MAC != "" && set.MAC == got.Devices[i].Settings.MAC {
 			t.Errorf("the recording of %s still contains the configured address %s", want.Devices[i].Name, set.MAC)
@@ -218,6 +221,8 @@ func TestWithoutAddresses(t *testing.T) {
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	h := discoverytest.Switchdev()
 	h.RDMA("0000:05:00.0", "rocex0c42a1fffe4be5f4")
+	h.RDMAPort("0000:05:00.0", "rocex0c42a1fffe4be5f4", "link_layer=InfiniBand", "state=4: ACTIVE",
+		"gids/0=fec0:0000:0000:0007:0c42:a1ff:fe4b:e5f4", "pkeys/0=0x8001")
 	recording, err := discovery.Record(t.Context(), h.Sources())
 	if err != nil {
 		t.Fatal(err)
@@ -226,5 +231,14 @@ func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	if diff := cmp.Diff([]string{"rocex0200000000000009"}, pf.RDMADevices); diff != "" ||
 		pf.SwitchID != "0000000000000001" {
 		t.Errorf("switch ID = %q, RDMA devices (-want +got):\n%s", pf.SwitchID, diff)
+	}
+	want := discovery.RDMAPort{GUID: "0x0200000000000009", State: "active", PKeys: []string{"0x8001"}}
+	if diff := cmp.Diff(want, pf.RDMAPort); diff != "" {
+		t.Errorf("port, whose GUID is in the name of its RDMA device (-want +got):\n%s", diff)
+	}
+	for name, content := range files(t, recording.WithoutAddresses()) {
+		if strings.Contains(content, "e5f4") {
+			t.Errorf("%s still contains the GUID", name)
+		}
 	}
 }

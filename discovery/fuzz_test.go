@@ -16,7 +16,7 @@ import (
 // FuzzSysfs writes arbitrary text to arbitrary existing or new files and links in a sysfs. Regardless of the text,
 // reading must not panic, the results must be consistent, and a recording must contain the same facts.
 func FuzzSysfs(f *testing.F) {
-	machine := discoverytest.Switchdev()
+	machine := fuzzed()
 	names := slices.Sorted(maps.Keys(machine.Sys.Files))
 	names = append(names, slices.Sorted(maps.Keys(machine.Sys.Links))...)
 	for i, text := range []string{"", "-1", "4294967295", "1e9", "0x15b3", "../0000:05:00.0", "../../../..", "/",
@@ -25,8 +25,14 @@ func FuzzSysfs(f *testing.F) {
 		f.Add(uint16(i), text, "virtfn0")
 		f.Add(uint16(i), text, "sriov_totalvfs")
 	}
+	for i, name := range names {
+		if strings.Contains(name, "/ports/1/") {
+			f.Add(uint16(i), "4: ACTIVE", "")
+			f.Add(uint16(i), "0xffff", "2")
+		}
+	}
 	f.Fuzz(func(t *testing.T, which uint16, text, other string) {
-		h := discoverytest.Switchdev()
+		h := fuzzed()
 		name := names[int(which)%len(names)]
 		_, isFile := h.Sys.Files[name]
 		if other != "" && !strings.Contains(other, "/") {
@@ -53,6 +59,15 @@ func FuzzSysfs(f *testing.F) {
 	})
 }
 
+// fuzzed returns a switchdev machine whose physical function has an RDMA device with an InfiniBand port.
+func fuzzed() *discoverytest.Host {
+	h := discoverytest.Switchdev()
+	h.RDMA("0000:05:00.0", "mlx5_0")
+	h.RDMAPort("0000:05:00.0", "mlx5_0", "link_layer=InfiniBand", "state=4: ACTIVE", "rate=400 Gb/sec (4X NDR)",
+		classicGID, "pkeys/0=0x7fff", "pkeys/1=0x8001")
+	return h
+}
+
 // pathOf returns the path to another file in the same directory.
 func pathOf(name, other string) string {
 	return name[:strings.LastIndex(name, "/")+1] + other
@@ -69,6 +84,10 @@ func checkSense(t *testing.T, facts discovery.Facts) {
 		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 ||
 			d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
 			t.Errorf("device with impossible numbers: %+v", d)
+		}
+		if p := d.RDMAPort; p.Rate < 0 || len(p.PKeys) > 256 || p.Rate > 0 && p.State == "" ||
+			p.GUID != "" && len(p.GUID) != len(guid) || slices.Contains(p.PKeys, "0x0000") {
+			t.Errorf("RDMA port with impossible facts: %+v", d)
 		}
 		if isVF := d.Type == discovery.TypeVF; isVF != (d.PFAddress != "") || !isVF && d.VFIndex >= 0 {
 			t.Errorf("device with inconsistent virtual function fields: %+v", d)

@@ -78,6 +78,11 @@ ib0 nic pci=0000:07:00.0
 v0 veth
 v1 veth
 `},
+	"infiniband": {make: discoverytest.InfiniBand, want: `
+eno1 nic pci=0000:0b:00.0 infrastructure
+pci-0000-1a-00-0 nic pci=0000:1a:00.0
+pci-0000-9c-00-0 nic pci=0000:9c:00.0
+`},
 	"virtio": {make: discoverytest.Virtio, want: `
 ens4 pf pci=0000:00:04.0
 ens4v0 vf pci=0000:00:04.1 pf=ens4

@@ -206,6 +206,8 @@ func TestRDMAWithoutInterface(t *testing.T) {
 		Name: "pci-0000-9c-00-0", Type: discovery.TypeNIC, PCIAddress: "0000:9c:00.0", PCIeRoot: "pci0000:00",
 		Vendor: "15b3", Product: "1021", Driver: "mlx5_core", RDMA: true, RDMADevices: []string{"mlx5_1"},
 		RDMALinkLayer: discovery.RDMAInfiniBand, RDMANetns: discovery.RDMAShared,
+		RDMAPort: discovery.RDMAPort{GUID: "0x0002c90300a1b2c1", State: "active", Rate: 400,
+			PKeys: []string{"0x7fff", "0x8002"}},
 		VFIndex: discovery.None, VLANID: discovery.None,
 	}
 	if diff := cmp.Diff(want, byName(t, read(t, h), "pci-0000-9c-00-0")); diff != "" {

@@ -19,6 +19,9 @@ func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 // accepts values up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
+// rates returns the range of the rates of RDMA ports in Gbit/s. The upper limit is far above all InfiniBand rates.
+func rates() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
+
 // functionCounts returns the range for the number of virtual functions: TotalVFs and NumVFs in the SR-IOV capability
 // are 16 bits wide.
 func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }

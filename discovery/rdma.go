@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -26,6 +27,10 @@ type rdmaReading struct {
 	uplinks   map[PCIAddress]int
 	// linkLayers maps the names of the listed devices to their link layers.
 	linkLayers map[string]string
+	// ports maps their names to the facts about their first ports.
+	ports map[string]RDMAPort
+	// ofVFs contains the names of the devices that belong to virtual functions.
+	ofVFs map[string]bool
 	// byLink maps the index of each link to the names of the devices that have a port on the link.
 	byLink map[int][]string
 }
@@ -45,7 +50,8 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 		return nil
 	}
 	r := &rdmaReading{sysfs: s, source: source, functions: functions, uplinks: uplinks,
-		linkLayers: map[string]string{}, byLink: map[int][]string{}}
+		linkLayers: map[string]string{}, ports: map[string]RDMAPort{}, ofVFs: map[string]bool{},
+		byLink: map[int][]string{}}
 	if len(present) > 0 {
 		if err := r.list(); err != nil {
 			return err
@@ -67,10 +73,9 @@ func (r *rdmaReading) list() error {
 		place{r.sysfs, "", ""}.problem("cannot list RDMA devices; using only the RDMA devices of PCI functions: %v", err)
 		return nil
 	}
-	ofVFs := map[string]bool{}
 	for _, f := range r.functions {
 		for _, name := range f.RDMADevices {
-			ofVFs[name] = ofVFs[name] || f.PFAddress != ""
+			r.ofVFs[name] = r.ofVFs[name] || f.PFAddress != ""
 		}
 	}
 	for _, d := range devices {
@@ -79,14 +84,27 @@ func (r *rdmaReading) list() error {
 			continue
 		}
 		r.linkLayers[d.Name] = d.LinkLayer
-		if ofVFs[d.Name] { // its link is the function's link, and drivers would query the firmware for each port
+		if r.ofVFs[d.Name] { // its link is the function's link, and drivers would query the firmware for each port
 			continue
 		}
 		if err := r.addLinks(d); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.readPorts(slices.Sorted(maps.Keys(r.linkLayers)))
+}
+
+// readPorts reads the first ports of the named devices.
+func (r *rdmaReading) readPorts(names []string) error {
+	read := make([]RDMAPort, len(names))
+	err := r.each(len(names), func(worker *sysfs, i int) error {
+		read[i] = worker.rdmaPort(names[i], 1, r.ofVFs[names[i]])
+		return nil
+	})
+	for i, name := range names {
+		r.ports[name] = read[i]
+	}
+	return err
 }
 
 // addLinks reads the links behind a device's ports.
@@ -174,6 +192,7 @@ func (r *rdmaReading) describe(netns string, links []link) {
 		d.RDMADevices = slices.Compact(d.RDMADevices)
 		if len(d.RDMADevices) > 0 {
 			d.RDMA, d.RDMALinkLayer = true, r.linkLayers[d.RDMADevices[0]]
+			d.RDMAPort = r.ports[d.RDMADevices[0]]
 		}
 		if d.RDMA {
 			d.RDMANetns = netns
@@ -184,6 +203,15 @@ func (r *rdmaReading) describe(netns string, links []link) {
 		r.functions[address] = f
 	}
 	for i := range links {
-		describe(&links[i].Device)
+		l := &links[i]
+		describe(&l.Device)
+		if l.port.number == 0 || len(l.RDMADevices) == 0 {
+			continue
+		}
+		// An RDMA device with several ports, as on ConnectX-3, has a link for each port. dev_port starts at 0.
+		first := l.RDMADevices[0]
+		if port := r.rdmaPort(first, l.port.number+1, r.ofVFs[first]); port.State != "" {
+			l.RDMAPort = port
+		}
 	}
 }

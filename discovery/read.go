@@ -218,7 +218,7 @@ func (d Device) withFunction(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode, d.NUMANodes = f.PCIAddress, f.PCIeRoot, f.NUMANode, f.NUMANodes
 	d.Vendor, d.Product = f.Vendor, f.Product
 	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
-	d.RDMALinkLayer, d.RDMANetns = f.RDMALinkLayer, f.RDMANetns
+	d.RDMALinkLayer, d.RDMANetns, d.RDMAPort = f.RDMALinkLayer, f.RDMANetns, f.RDMAPort
 	d.Driver = cmp.Or(d.Driver, f.Driver) // a virtio link uses the driver of the virtio device
 	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
 	d.EswitchMode = f.EswitchMode

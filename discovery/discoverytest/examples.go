@@ -121,7 +121,7 @@ func (h *Host) dataBridge(name string) {
 }
 
 // InfiniBand returns a machine with a NIC and two InfiniBand adapters without IPoIB: the adapters have RDMA devices,
-// but no interfaces.
+// but no interfaces. Their ports belong to different partitions.
 func InfiniBand() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = discovery.RDMAShared
@@ -131,6 +131,9 @@ func InfiniBand() *Host {
 		name := fmt.Sprintf("mlx5_%d", i)
 		h.RDMA(address, name)
 		h.Netlink.RDMADevices[i].LinkLayer = discovery.RDMAInfiniBand
+		h.RDMAPort(address, name, "link_layer=InfiniBand", "state=4: ACTIVE", "rate=400 Gb/sec (4X NDR)",
+			fmt.Sprintf("gids/0=fe80:0000:0000:0000:0002:c903:00a1:b2c%d", i),
+			"pkeys/0=0x7fff", "pkeys/1=0x0000", fmt.Sprintf("pkeys/2=0x800%d", i+1), "pkeys/3=0x0000")
 	}
 	return h
 }

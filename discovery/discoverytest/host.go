@@ -88,6 +88,14 @@ func (h *Host) RDMAOn(name string, links ...string) {
 	h.Netlink.RDMADevices = append(h.Netlink.RDMADevices, device)
 }
 
+// RDMAPort adds the first port of a function's RDMA device, with files in the form name=content.
+func (h *Host) RDMAPort(function, name string, files ...string) {
+	dir := h.Dir(function) + "/infiniband/" + name
+	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(d string) bool { return d == "class/infiniband/"+name })
+	h.Symlink("class/infiniband/"+name, dir)
+	h.WriteFiles(dir+"/ports/1", files...)
+}
+
 // NIC adds a 100 Gbit/s link to a PCI function.
 func (h *Host) NIC(name, function string) {
 	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, h.Dir(function)+"/net/"+name)
