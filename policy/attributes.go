@@ -153,6 +153,10 @@ func discovered(d *discovery.Device) []attribute {
 		{ownDomain + "rdmaDevices", list(d.RDMADevices), onRequest},
 		{ownDomain + "rdmaLinkLayer", text(d.RDMALinkLayer), onRequest},
 		{ownDomain + "rdmaNetns", text(d.RDMANetns), onRequest},
+		{ownDomain + "rdmaPortGUID", text(d.RDMAPort.GUID), onRequest},
+		{ownDomain + "rdmaPortState", text(d.RDMAPort.State), never},
+		{ownDomain + "rdmaRate", number(d.RDMAPort.Rate, d.RDMAPort.Rate > 0), onRequest},
+		{ownDomain + "rdmaPKeys", list(d.RDMAPort.PKeys), onRequest},
 		{ownDomain + "portName", text(d.PortName), onRequest},
 		{ownDomain + "switchID", text(d.SwitchID), onRequest},
 		{ownDomain + "representor", boolean(d.Representor), onRequest},
@@ -221,6 +225,10 @@ func discovered(d *discovery.Device) []attribute {
 //	rdmaDevices    all names, in the form of altNames: ",mlx5_0,"
 //	rdmaLinkLayer  ethernet or infiniband, of the first
 //	rdmaNetns      shared or exclusive, of devices with RDMA
+//	rdmaPortGUID   of an InfiniBand port of the first RDMA device: 0x0002c90300a1b2c3
+//	rdmaPortState  down, init, armed, active...
+//	rdmaRate       of this port in Gbit/s, if it is not down; for Ethernet ports of virtual functions, see linkSpeed
+//	rdmaPKeys      its InfiniBand partition keys, in the form of altNames: ",0x7fff,0x8001,"
 //	portName       name of the NIC's port: p0, pf0vf1...
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
@@ -317,11 +325,12 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 // device must request the attribute, and the device must have it.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
-// Identifying returns the names of the attributes that differ even between identical machines: addresses and NIC serial
-// numbers. All other published attributes have the same values on identical hardware with the same configuration.
+// Identifying returns the names of the attributes that differ even between identical machines: addresses, GUIDs and NIC
+// serial numbers. All other published attributes have the same values on identical hardware with the same
+// configuration.
 func Identifying() []resourceapi.QualifiedName {
-	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
-		ownDomain + "vfMAC"}
+	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "rdmaPortGUID",
+		ownDomain + "switchID", ownDomain + "vfMAC"}
 }
 
 // text returns a string attribute. The attribute is absent if the string is empty or too long.

@@ -276,7 +276,8 @@ func TestPublished(t *testing.T) {
 		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
 		Driver: "mlx5_core", RDMA: true,
 		RDMADevices: []string{"mlx5_0"}, RDMALinkLayer: "ethernet", RDMANetns: "shared", PortName: "p0",
-		AuxiliaryDevice: "mlx5_core.sf.2", RepresentorName: "rep0",
+		RDMAPort: discovery.RDMAPort{GUID: "0x0002c90300a1b2c3", State: "active", Rate: 400,
+			PKeys: []string{"0x8001"}}, AuxiliaryDevice: "mlx5_core.sf.2", RepresentorName: "rep0",
 		SwitchID: "c2a9", Representor: true, SRIOVCapable: true, TotalVFs: 8, EswitchMode: "legacy", PFName: "eth0",
 		PFAddress: "0000:03:00.0", Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", LinkState: "auto"},
 		BridgeName: "br0", BridgeType: "linux", Master: "bond0", MasterKind: "bond", Parent: "eth1", DefaultRoute: true}

@@ -16,6 +16,8 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true,
 			RDMADevices: []string{"mlx5_1"}, RDMALinkLayer: discovery.RDMAEthernet, RDMANetns: discovery.RDMAShared,
+			RDMAPort: discovery.RDMAPort{GUID: "0x0002c90300a1b2c3", State: "active", Rate: 400,
+				PKeys: []string{"0x7fff", "0x8001"}},
 			PCIeRoot: "pci0000:00", VLANID: discovery.None},
 		{Name: "br0", Type: discovery.TypeBridge, MTU: 1500, VFIndex: discovery.None, NUMANode: discovery.None,
 			VLANID: discovery.None},
@@ -24,6 +26,9 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	for _, expression := range []string{
 		`SELF.type == "vf"`, `SELF["type"] == "vf"`, `SELF.rdma`,
 		`SELF.rdmaDevice == "mlx5_1" && SELF.rdmaLinkLayer == "ethernet" && SELF.rdmaNetns == "shared"`,
+		`SELF.rdmaPKeys.contains(",0x8001,") && SELF.rdmaRate >= 200 && SELF.rdmaPortState == "active"`,
+		`SELF.rdmaPKeys.matches(",0x[08]001,") && SELF.rdmaPortGUID in ["0x0002c90300a1b2c3"]`,
+		`SELF.rdmaPKeys.contains(",0x8002,") || SELF.rdmaPKeys.contains(",0x0001,")`,
 		`SELF.mtu > 1500 && SELF.vfIndex >= 0`,
 		`SELF.ifName.startsWith("en")`,
 		`SELF.type in ["vf", "pf"]`, `STANDARD.pcieRoot != ""`, `has(SELF.type) && !has(SELF.other)`, `SELF.other == 1`,

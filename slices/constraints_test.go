@@ -118,6 +118,8 @@ func constrained() []discovery.Device {
 			PCIeRoot: fmt.Sprintf("pci000%d:00", n), Vendor: fmt.Sprintf("000%d", n), Product: fmt.Sprintf("000%d", n),
 			Driver: fmt.Sprintf("driver%d", n), RDMA: true, RDMADevices: []string{fmt.Sprintf("mlx5_%d", n)},
 			RDMALinkLayer: fmt.Sprintf("layer%d", n), RDMANetns: fmt.Sprintf("mode%d", n),
+			RDMAPort: discovery.RDMAPort{GUID: fmt.Sprintf("0x000000000000000%d", n), Rate: 100 * n,
+				PKeys: []string{fmt.Sprintf("0x800%d", n)}},
 			SwitchID: fmt.Sprintf("switch%d", n), VLANID: discovery.None, VFIndex: discovery.None}
 		pf := common
 		pf.Name, pf.Interface, pf.Type = discovery.IfName(name), discovery.IfName("eth"+name), discovery.TypePF
@@ -179,8 +181,8 @@ func constrainedFacts() map[string][][]string {
 		facts[name] = [][]string{{"s1"}, {"s2"}}
 	}
 	for _, name := range []string{"mtu", "linkSpeed", "numaNode", "vendor", "product", "driver", "rdmaDevice",
-		"rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "switchID", "device.k8s.io/pcieRoot",
-		"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"} {
+		"rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "rdmaPortGUID", "rdmaRate", "rdmaPKeys", "switchID",
+		"device.k8s.io/pcieRoot", "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"} {
 		facts[name] = nics
 	}
 	for _, name := range []string{"altNames", "mac", "portName", "totalVFs", "numVFs", "eswitchMode"} {

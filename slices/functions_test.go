@@ -369,3 +369,25 @@ exposure:
 		}
 	}
 }
+
+// Claims can select adapters by the partition and the rate of their InfiniBand ports.
+func TestAdaptersOfAPartition(t *testing.T) {
+	facts, err := discovery.Read(t.Context(), discoverytest.InfiniBand().Sources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScheduler(t, build(t, facts.Devices, `
+selector: {cel: 'device.attributes["dra.networking"].rdmaPKeys != ""'}
+exposure:
+  publish: [rdmaPKeys, rdmaPortGUID, rdmaRate]
+  supportedCNIPlugins: [{name: device-only, exclusive: true}]`))
+	s.selector = `device.attributes["dra.networking"].rdmaPKeys.contains(",0x8002,") &&
+		device.attributes["dra.networking"].rdmaRate >= 400 &&
+		device.attributes["dra.networking"].rdmaPortGUID == "0x0002c90300a1b2c1"`
+	if devices, _ := s.cycle(s.claim("device-only")); len(devices) != 1 || !strings.Contains(devices[0], "9c-00-0") {
+		t.Errorf("allocated %v, want the adapter at 9c:00.0", devices)
+	}
+	if devices, _ := s.cycle(s.claim("device-only")); len(devices) > 0 {
+		t.Errorf("a second claim got %v, although only one adapter is in the partition", devices)
+	}
+}

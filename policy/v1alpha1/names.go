@@ -39,17 +39,18 @@ func DiscoveredNames() []string {
 	return []string{"adminUp", "altNames", "auxiliaryDevice", "bridgeName", "bridgeType", "carrier", "defaultRoute",
 		"driver", "eswitchMode", "exposurePolicy", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge",
 		"masterKind", "mtu", "numVFs", "numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName",
-		"portName", "product", "rdma", "rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor",
-		"representorName", "sfNumber", "sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type", "vendor",
-		"vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN",
-		"vlanFiltering", "vlanID"}
+		"portName", "product", "rdma", "rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "rdmaPKeys",
+		"rdmaPortGUID", "rdmaPortState", "rdmaRate", "representor", "representorName", "sfNumber", "sriovCapable",
+		"supportedCNIs", "switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate",
+		"vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanFiltering", "vlanID"}
 }
 
 // RequestableNames returns the DiscoveredNames that are published only if a policy requests them.
 func RequestableNames() []string {
 	return []string{"altNames", "eswitchMode", "kind", "masterKind", "parent", "pfAddress", "portName", "rdmaDevices",
-		"rdmaLinkLayer", "rdmaNetns", "representor", "representorName", "switchID", "totalVFs", "vfLinkState",
-		"vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
+		"rdmaLinkLayer", "rdmaNetns", "rdmaPKeys", "rdmaPortGUID", "rdmaRate", "representor", "representorName",
+		"switchID", "totalVFs", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
+		"vfVLAN", "vlanID"}
 }
 
 // CNIAttribute returns the name of the boolean attribute for a CNI plugin, without the domain: for example, host_device

@@ -139,7 +139,7 @@ type Exposure struct {
 	// publish names discovered attributes that are published in addition to the default ones, if the device has them. A
 	// value of more than 64 bytes is not published.
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:Enum=altNames;eswitchMode;kind;masterKind;parent;pfAddress;portName;rdmaDevices;rdmaLinkLayer;rdmaNetns;representor;representorName;switchID;totalVFs;vfLinkState;vfMAC;vfMaxTxRate;vfMinTxRate;vfQoS;vfSpoofCheck;vfTrust;vfVLAN;vlanID
+	// +kubebuilder:validation:items:Enum=altNames;eswitchMode;kind;masterKind;parent;pfAddress;portName;rdmaDevices;rdmaLinkLayer;rdmaNetns;rdmaPKeys;rdmaPortGUID;rdmaRate;representor;representorName;switchID;totalVFs;vfLinkState;vfMAC;vfMaxTxRate;vfMinTxRate;vfQoS;vfSpoofCheck;vfTrust;vfVLAN;vlanID
 	// +listType=set
 	// +optional
 	Publish []string `json:"publish,omitempty"`
