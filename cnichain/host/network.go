@@ -163,7 +163,7 @@ func checkComplete(device string, missing cnichain.NetworkConfig) error {
 		lost = append(lost, route.String())
 	}
 	for _, neighbour := range missing.Neighbours {
-		lost = append(lost, "neighbour "+neighbour.IP)
+		lost = append(lost, "neighbor "+neighbour.IP)
 	}
 	if len(lost) == 0 {
 		return nil
