@@ -107,3 +107,18 @@ func TestClaimsAreHeldAgainstTopologies(t *testing.T) {
 		t.Errorf("a claim that cannot be parsed: got %s, want allowed", got)
 	}
 }
+
+func TestUnusedBandwidthIsAWarning(t *testing.T) {
+	object, err := yaml.YAMLToJSONStrict([]byte(`{metadata: {namespace: apps, name: web}, spec: {devices: {requests: [
+		{name: r, exactly: {deviceClassName: net-a, capacity: {requests: {dra.networking/bandwidth: "7"}}}}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := request(kindClaim, admissionv1.Create, object, nil)
+	asked.Kind.Group, asked.Kind.Version = resourceapi.GroupName, "v1"
+	topologies := topologyReader(t, "", false)
+	response := NewHandler(topologies, topologies).Handle(t.Context(), asked)
+	if !response.Allowed || len(response.Warnings) != 1 || !strings.Contains(response.Warnings[0], "NetworkTopology net") {
+		t.Errorf("response = %+v, want a warning about NetworkTopology net", response)
+	}
+}

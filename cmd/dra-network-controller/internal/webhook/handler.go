@@ -206,7 +206,7 @@ func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.Resourc
 	}
 	slices.SortFunc(asked, func(a, b *topologyapi.NetworkTopology) int { return cmp.Compare(a.Name, b.Name) })
 	if len(claimspec.CheckWritten(claim, asked, path)) == 0 {
-		return assessment{}
+		return assessment{remarks: claimspec.UnusedBandwidth(claim, asked)}
 	}
 	current := make([]*topologyapi.NetworkTopology, len(asked))
 	for i := range asked {
