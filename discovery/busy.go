@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
 // Use describes how the node itself is using a link at a given point in time.
@@ -182,7 +184,7 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 		switch name := other.Attrs().Name; {
 		case attrs.MasterIndex != 0 && other.Attrs().Index == attrs.MasterIndex:
 			return Use{Reason: fmt.Sprintf("it is a port of the %s %s", other.Type(), name)}, nil
-		case parentIndex(other) == attrs.Index:
+		case linkkind.Lower(other) == attrs.Index:
 			return Use{Reason: fmt.Sprintf("the %s %s is on top of it", other.Type(), name)}, nil
 		}
 	}

@@ -135,6 +135,10 @@ func (k *kernel) LinksAround(names []IfName) ([]netlink.Link, error) {
 				r.master = int(binary.NativeEndian.Uint32(value))
 			case kind == unix.IFLA_LINK && len(value) == 4:
 				r.lower = int(binary.NativeEndian.Uint32(value))
+			case kind == unix.IFLA_LINKINFO && text(nested(value, unix.IFLA_INFO_KIND)) == "vxlan":
+				if lower := nested(nested(value, unix.IFLA_INFO_DATA), nl.IFLA_VXLAN_LINK); len(lower) == 4 {
+					r.lower = int(binary.NativeEndian.Uint32(lower))
+				}
 			}
 		}
 		if isNamed {

@@ -108,7 +108,7 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	if master, ok := byIndex[attrs.MasterIndex]; ok {
 		d.Master, d.MasterKind = IfName(master.Attrs().Name), master.Type()
 	}
-	if parent := parentIndex(l); parent != 0 {
+	if parent := linkkind.Lower(l); parent != 0 {
 		if p, ok := byIndex[parent]; ok {
 			d.Parent = IfName(p.Attrs().Name)
 		}
@@ -163,16 +163,6 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 		}
 	}
 	return false
-}
-
-// parentIndex returns the index of l's lower link if it is in the same namespace, or 0. For a paired link, the kernel
-// reports the peer in this field, but the peer is not a parent.
-func parentIndex(l netlink.Link) int {
-	attrs := l.Attrs()
-	if linkkind.IsPair(l.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
-		return 0
-	}
-	return attrs.ParentIndex
 }
 
 // infrastructureIndexes returns the indexes of the links that carry a default route or an address of the node, and of
@@ -235,7 +225,7 @@ func isAddressOf(a netlink.Addr, node []netip.Addr) bool {
 // datapath, which is the master of all ports.
 //
 // For example, if a default route uses br0, whose port bond0 has the members eth0 and eth1, all four links carry the
-// node's traffic. A VLAN refers to its parent by index (see parentIndex), whereas members and ports refer to their
+// node's traffic. A VLAN refers to its parent by index (see linkkind.Lower), whereas members and ports refer to their
 // master.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
@@ -245,7 +235,7 @@ func withLower(todo []int, list []netlink.Link) map[int]bool {
 		if attrs.MasterIndex != 0 {
 			lower[attrs.MasterIndex] = append(lower[attrs.MasterIndex], attrs.Index)
 		}
-		if parent := parentIndex(l); parent != 0 {
+		if parent := linkkind.Lower(l); parent != 0 {
 			lower[attrs.Index] = append(lower[attrs.Index], parent)
 		}
 		if l.Type() == kindOpenVSwitch {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
 // Recording contains everything that Read reads on a machine, so that the same facts can be read on another machine or
@@ -257,7 +259,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 		Index: attrs.Index, Name: attrs.Name, AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Kind: l.Type(),
 		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, LinkType: linkType(attrs), OperState: attrs.OperState.String(),
 		AdminUp: attrs.Flags&net.FlagUp != 0, Carrier: attrs.RawFlags&unix.IFF_LOWER_UP != 0,
-		Master: attrs.MasterIndex, Parent: parentIndex(l), permanentMAC: attrs.PermHWAddr.String(),
+		Master: attrs.MasterIndex, Parent: linkkind.Lower(l), permanentMAC: attrs.PermHWAddr.String(),
 	}
 	switch l := l.(type) {
 	case *netlink.Bridge:

@@ -7,11 +7,14 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-const bandwidth = "bandwidth"
+const (
+	bandwidth = "bandwidth"
+	// amountInTemplate is the field of a step in templates (see package template).
+	amountInTemplate = "capacity." + bandwidth
+)
 
 // UnusedBandwidth returns remarks about requests for an amount of bandwidth that no step of the claim's topologies
 // uses: the scheduler reserves the amount, but nothing limits the pod's traffic to it. topologies are the topologies
@@ -35,14 +38,14 @@ func UnusedBandwidth(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.Ne
 			names[i] = topology.Name
 		}
 		remarks = append(remarks, fmt.Sprintf("request %s reserves bandwidth, but no step of NetworkTopology %s uses "+
-			"{{ device.%s%s }}, so the traffic is not limited to it", request.Name, strings.Join(names, ", "),
-			template.FieldCapacity, bandwidth))
+			"{{ device.%s }}, so the traffic is not limited to it", request.Name, strings.Join(names, ", "),
+			amountInTemplate))
 	}
 	return remarks
 }
 
 func usesBandwidth(topology *v1alpha1.NetworkTopology) bool {
 	return slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool {
-		return step.Config != nil && strings.Contains(string(step.Config.Raw), template.FieldCapacity+bandwidth)
+		return step.Config != nil && strings.Contains(string(step.Config.Raw), amountInTemplate)
 	})
 }

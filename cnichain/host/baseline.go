@@ -95,23 +95,20 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 	}
 }
 
-// lowerLink returns the lower device of a link if it is in the same namespace (IFLA_LINK without IFLA_LINK_NETNSID), or
-// nil if there is none. It also returns nil for kinds that are created in pairs, because such links report their peer
-// as the lower device.
+// lowerLink returns the lower device of a link if it is in the same namespace, or nil if there is none.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
-	attrs := link.Attrs()
-	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
-		attrs.ParentIndex == attrs.Index {
+	index := linkkind.Lower(link)
+	if index == 0 {
 		return nil, nil
 	}
-	lower, err := handle.LinkByIndex(attrs.ParentIndex)
+	lower, err := handle.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the lower link of %s: %w", attrs.Name, err)
+		return nil, fmt.Errorf("cannot read the lower link of %s: %w", link.Attrs().Name, err)
 	}
-	found := &cnichain.LowerLink{Index: attrs.ParentIndex}
+	found := &cnichain.LowerLink{Index: index}
 	device := filepath.Join("/sys/class/net", lower.Attrs().Name, "device")
 	if target, err := os.Readlink(filepath.Join(device, "physfn")); err == nil {
 		found.PF = filepath.Base(target)

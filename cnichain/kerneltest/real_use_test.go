@@ -76,6 +76,11 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 			return netlink.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
 				LinkAttrs: netlink.LinkAttrs{Name: "mac7", ParentIndex: link.Attrs().Index}})
 		},
+		"VXLAN on it": func(l *realLab, link netlink.Link) error {
+			l.Cleanup(func() { l.drop("vx7") })
+			return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "vx7"}, VxlanId: 7, Port: 4789,
+				VtepDevIndex: link.Attrs().Index})
+		},
 		"queueing discipline": func(_ *realLab, link netlink.Link) error {
 			return netlink.QdiscAdd(&netlink.Tbf{Rate: 1 << 20, Limit: 1 << 16, Buffer: 1 << 14,
 				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(7, 0),
