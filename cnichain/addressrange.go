@@ -12,7 +12,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // runtimeRanges is the key for address ranges in the CNI runtime configuration (CNI conventions, "ipRanges").
@@ -215,24 +214,7 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 		if slices.Contains(known, name) {
 			continue
 		}
-		remark := fmt.Sprintf("the cluster has no AddressRange %s, and pods wait for it", name)
-		if near := nearest.Word(name, known); near != "" {
-			remark += fmt.Sprintf("; did you mean %s?", near)
-		}
-		remarks = append(remarks, remark)
-	}
-	return remarks
-}
-
-// MisspeltRanges returns a remark for each AddressRange name in a topology that is probably a misspelling of a name in
-// known. It ignores a name that does not resemble any known name, since a range with that name may exist in the cluster
-// or in another file.
-func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
-	var remarks []string
-	for _, name := range Ranges(topology) {
-		if near := nearest.Word(name, known); near != "" && !slices.Contains(known, name) {
-			remarks = append(remarks, fmt.Sprintf("AddressRange %s is not in this file: did you mean %s?", name, near))
-		}
+		remarks = append(remarks, fmt.Sprintf("the cluster has no AddressRange %s, and pods wait for it", name))
 	}
 	return remarks
 }

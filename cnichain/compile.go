@@ -186,9 +186,6 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 		if c.binding.DirsHelp != "" {
 			help += ", or " + c.binding.DirsHelp
 		}
-		if meant := c.binding.Schemas.MeantType(cniType); meant != "" {
-			help = fmt.Sprintf("did you mean %s? If not, %s", meant, help)
-		}
 		c.add(field.NotFound(path, fmt.Sprintf("%s ("+NoSuchPlugin+" on node %s: %s)", cniType, c.binding.Node,
 			help)))
 		return

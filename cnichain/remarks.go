@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Remarks returns hints about a valid topology: the remarks from its plugins' schemas, and a hint for each plugin
@@ -22,8 +20,6 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
 	}
-	ipams := schemas.ipams()
-	plugins := schemas.plugins()
 	var remarks []string
 	add := func(remark string) {
 		if remark != "" && !slices.Contains(remarks, remark) {
@@ -32,11 +28,10 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	}
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
-		add(schemas.remark(step.Type, plugins))
-		add(schemas.remark(IPAMType(rawConfig(step)), ipams))
+		add(schemas.remark(step.Type))
+		add(schemas.remark(IPAMType(rawConfig(step))))
 		add(schemas.hostRemark(step))
 		add(staticRemark(step))
-		add(gatewayRemark(step))
 		add(stateRemark(step))
 	}
 	if step := DefaultRouteStep(&topology.Spec); step != nil {
@@ -134,18 +129,6 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark returns a warning if a step's gateway is not in any of its addresses' networks; otherwise, it returns
-// "". This is an error only if the step also has a route through the gateway: IPAM plugins accept any gateway, and some
-// plugins create a route to the gateway itself.
-func gatewayRemark(step *v1alpha1.Step) string {
-	gateway, network := claimspec.StrayGateway(step)
-	if gateway == "" {
-		return ""
-	}
-	return fmt.Sprintf("step %s: the gateway %s is outside of the network %s: most plugins cannot create routes "+
-		"through it", step.Name, gateway, network)
-}
-
 // stateRemark returns a warning if a step's plugins keep state in a directory in the driver's container; otherwise, it
 // returns "". This state would be lost when the driver's pod is replaced, and addresses could then be assigned twice.
 // This is not an error, since the driver's pod may mount the directory from the host.
@@ -184,36 +167,6 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns a remark for each plugin name in a policy that is probably misspelled: a name that has no
-// schema but resembles the name of a plugin with a schema. Other plugins without a schema are accepted.
-func MisspeltPlugins(names []string, schemas Schemas) []string {
-	var remarks []string
-	for _, name := range names {
-		if near := schemas.MeantPlugin(name); near != "" {
-			remarks = append(remarks, fmt.Sprintf("plugin %s is unknown: did you mean %s?", name,
-				near))
-		}
-	}
-	return remarks
-}
-
-// MeantPlugin returns the plugin that was probably intended if name has no schema: a plugin that has a schema and a
-// similar name. It returns "" if name has a schema, or if there is no such plugin.
-func (s Schemas) MeantPlugin(name string) string {
-	if _, found := s.Lookup(name); found {
-		return ""
-	}
-	return nearest.Word(name, s.plugins())
-}
-
-// MeantType is like MeantPlugin, but also considers IPAM plugins.
-func (s Schemas) MeantType(name string) string {
-	if _, found := s.Lookup(name); found {
-		return ""
-	}
-	return nearest.Word(name, slices.Sorted(maps.Keys(s.byType)))
-}
-
 // plugins returns the sorted CNI types with schemas, except IPAM plugins.
 func (s Schemas) plugins() []string {
 	ipams := s.ipams()
@@ -229,9 +182,8 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint for users of a plugin, or "" if there is none. For a plugin without a schema, it suggests the
-// plugin in alike that has a similar name.
-func (s Schemas) remark(cniType string, alike []string) string {
+// remark returns the hint for users of a plugin, or "" if there is none.
+func (s Schemas) remark(cniType string) string {
 	spec, known := s.Lookup(cniType)
 	switch {
 	case cniType == "" || known && spec.Remark == "":
@@ -239,9 +191,5 @@ func (s Schemas) remark(cniType string, alike []string) string {
 	case known:
 		return fmt.Sprintf("plugin %s: %s", cniType, spec.Remark)
 	}
-	remark := fmt.Sprintf("no schema for plugin %s, so its configuration is not checked", cniType)
-	if near := nearest.Word(cniType, alike); near != "" {
-		remark += fmt.Sprintf("; did you mean %s?", near)
-	}
-	return remark
+	return fmt.Sprintf("no schema for plugin %s, so its configuration is not checked", cniType)
 }

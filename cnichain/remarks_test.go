@@ -21,8 +21,8 @@ func TestRemarks(t *testing.T) {
 	for steps, want := range map[string][]string{
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`: nil,
 		`[{name: a, type: mcvlan, selector: {cel: "true"}, config: {ipam: {type: host-lokal}}}]`: {
-			"no schema for plugin mcvlan, so its configuration is not checked; did you mean macvlan?",
-			"no schema for plugin host-lokal, so its configuration is not checked; did you mean host-local?",
+			"no schema for plugin mcvlan, so its configuration is not checked",
+			"no schema for plugin host-lokal, so its configuration is not checked",
 		},
 		`[{name: a, type: my-own, selector: {cel: "true"}}, {name: b, type: my-own, selector: {cel: "true"}}]`: {
 			"no schema for plugin my-own, so its configuration is not checked",
@@ -61,16 +61,6 @@ func TestRemarks(t *testing.T) {
 		   config: {ipam: {type: static, addresses: [{address: "{{ device.address }}"}]}}}]`: {
 			"step a: every pod gets the address 10.1.0.5/24: if two pods may exist at the same time, set " +
 				"addressRange of the step, or ipam type host-local, whose addresses are unique on each node only",
-		},
-		`[{name: a, type: macvlan, selector: {cel: "true"},
-		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: 10.1.0.254}}},
-		  {name: b, type: macvlan, selector: {cel: "true"},
-		   config: {ipam: {type: host-local,
-		     ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64", gateway: "fd01::1"}]]}}},
-		  {name: c, type: macvlan, selector: {cel: "true"},
-		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: "{{ device.router }}"}}}]`: {
-			"step b: the gateway fd01::1 is outside of the network fd00::/64: most plugins cannot create routes " +
-				"through it",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/../mine}}},

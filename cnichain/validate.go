@@ -15,7 +15,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // reservedKeys returns the keys in a plugin's configuration that the driver sets, each with a suggested fix.
@@ -191,23 +190,9 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 					"each other, remove one from dependOn", step.Name, parent)))
 			continue
 		}
-		v.add(field.Invalid(path.Index(i), parent, v.unknownStep(step.Name, parent)))
+		v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("step %s: dependOn names step %q, which does not exist",
+			step.Name, parent)))
 	}
-}
-
-// unknownStep returns the error for a dependency on a step that does not exist, with a suggestion.
-func (v *validator) unknownStep(name, parent string) string {
-	var names []string
-	for i := range v.steps {
-		if v.steps[i].Name != name {
-			names = append(names, v.steps[i].Name)
-		}
-	}
-	problem := fmt.Sprintf("step %s: dependOn names step %q, which does not exist", name, parent)
-	if near := nearest.Word(parent, names); near != "" {
-		return fmt.Sprintf("%s: did you mean %q?", problem, near)
-	}
-	return problem
 }
 
 // root checks that a step has either a device or dependencies on other steps, but not both.

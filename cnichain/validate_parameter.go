@@ -16,7 +16,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // parameters checks values in a plugin's configuration.
@@ -54,9 +53,6 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 
 func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	known := slices.Sorted(maps.Keys(accepted.Properties))
-	if near := nearest.Word(name, known); near != "" {
-		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", owner, near)
-	}
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }
 

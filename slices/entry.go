@@ -9,13 +9,11 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -191,24 +189,13 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing returns a suggested fix for a plugin that is not installed. If an installed plugin has a similar name,
-// it is suggested only as an alternative, since the given name may be correct: for example, ipvlan if only vlan is
-// installed.
-func (b *builder) whereMissing(plugin string) string {
-	advice := "install the plugin or remove it from supportedCNIPlugins"
-	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
-		advice += ", or write " + near + " if you meant that"
-	}
-	return advice
-}
-
 // installed returns a persona's plugins that can work on the node, in policy order.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
 			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on "+
-				"the node: %s", plugin, b.whereMissing(plugin))
+				"the node: install the plugin or remove it from supportedCNIPlugins", plugin)
 			continue
 		}
 		if missing := b.features.UnusableCNIs[plugin]; missing != "" {

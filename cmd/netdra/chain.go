@@ -156,18 +156,15 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 		return []validation{{Location: file, Problems: []string{err.Error()}}}
 	}
 	var results []validation
-	var ranges []string
 	for i := range documents {
-		switch documents[i].Kind {
-		case manifest.KindRange:
-			ranges = append(ranges, documents[i].Name)
-		case manifest.KindSchema:
-			schema, err := manifest.ReadSchema(&documents[i])
-			if err != nil {
-				return []validation{{Location: documents[i].Location(), Problems: []string{err.Error()}}}
-			}
-			schemas = schemas.With(*schema)
+		if documents[i].Kind != manifest.KindSchema {
+			continue
 		}
+		schema, err := manifest.ReadSchema(&documents[i])
+		if err != nil {
+			return []validation{{Location: documents[i].Location(), Problems: []string{err.Error()}}}
+		}
+		schemas = schemas.With(*schema)
 	}
 	for i := range documents {
 		found := &documents[i]
@@ -177,20 +174,19 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 			results = append(results, validation{Location: found.Location(), Kind: found.Kind, Name: found.Name,
 				Valid: len(problems) == 0, Problems: problems})
 		case found.Kind == manifest.KindTopology && (name == "" || found.Name == name):
-			results = append(results, validateDocument(found, schemas, ranges))
+			results = append(results, validateDocument(found, schemas))
 		}
 	}
 	return results
 }
 
-func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
+func validateDocument(found *manifest.Document, schemas cnichain.Schemas) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
 		Problems: problems}
 	if result.Valid {
 		result.DeviceClasses = manifest.ClassNames(topology)
 		result.Remarks = append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
-		result.Remarks = append(result.Remarks, cnichain.MisspeltRanges(topology, ranges)...)
 	}
 	return result
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 func exitCodesHelp() *cobra.Command {
@@ -77,17 +75,7 @@ func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 }
 
 func unknownCommand(parent *cobra.Command, name string) error {
-	var names []string
-	for _, cmd := range parent.Commands() {
-		if !cmd.Hidden {
-			names = append(names, cmd.Name())
-		}
-	}
-	advice := fmt.Sprintf("see %s --help", parent.CommandPath())
-	if near := nearest.Word(name, names); near != "" {
-		advice = "did you mean " + near + "?"
-	}
-	return exit.Refusef("unknown command %q for %q; %s", name, parent.CommandPath(), advice)
+	return exit.Refusef("unknown command %q for %q; see %s --help", name, parent.CommandPath(), parent.CommandPath())
 }
 
 // helpCommand replaces package cobra's help command, which exits with status 0 for an unknown command.

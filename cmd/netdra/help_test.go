@@ -61,10 +61,9 @@ func TestArgumentsAreNamed(t *testing.T) {
 		"explain a b":      `cannot use argument "b": netdra explain takes one DEVICE; example: netdra explain`,
 		"policies test":    "the argument FILE is missing; example: netdra policies test policies.yaml",
 		"chain plan a b":   `cannot use argument "b": netdra chain plan takes one TOPOLOGY; example:`,
-		"chain vaildate":   `unknown command "vaildate" for "netdra chain"; did you mean validate?`,
+		"chain vaildate":   `unknown command "vaildate" for "netdra chain"; see netdra chain --help`,
 		"help foo":         `unknown command "foo" for "netdra"; see netdra --help`,
-		"help exit-code":   `unknown command "exit-code" for "netdra"; did you mean exit-codes?`,
-		"help chain plna":  `unknown command "plna" for "netdra chain"; did you mean plan?`,
+		"help chain plna":  `unknown command "plna" for "netdra chain"; see netdra chain --help`,
 		"help policies ls": `unknown command "ls" for "netdra policies"`,
 	} {
 		if code, stdout, stderr := runNetdra(t, "", strings.Fields(line)...); code != exit.Refused || stdout != "" ||

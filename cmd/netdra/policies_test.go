@@ -170,15 +170,15 @@ spec:
 	}
 }
 
-// If a file contains no policies, the error names the file. If a kind is misspelled, the error suggests the correct
-// kind.
+// If a file contains no policies, the error names the file. If a kind is misspelled, the error lists the
+// valid kinds.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
 	for file, want := range map[string]string{
 		pods: "cannot find a DeviceExposurePolicy in " + pods +
 			", so nothing would be published; pass a file that contains one",
-		misspelt: "unknown kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
+		misspelt: "unknown kind DeviceExposurePolcy in networking.dra.io; use one of NetworkTopology",
 	} {
 		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused ||
 			!strings.Contains(stderr, want) {

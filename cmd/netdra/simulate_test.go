@@ -213,7 +213,7 @@ func TestSimulateRefuses(t *testing.T) {
 			[]string{"-f", "-", "--machines", dir}},
 		`spec.devices.requests: is a string, must be a list`: {strings.Replace(claim,
 			"[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},
-		`unknown field "spec.device"; did you mean devices?`: {strings.Replace(claim, "devices", "device", 1),
+		`unknown field "spec.device"`: {strings.Replace(claim, "devices", "device", 1),
 			[]string{"-f", "-"}},
 		"netdra supports only apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1",
 			"k8s.io/v1beta1", 1), []string{"-f", "-"}},

@@ -134,28 +134,6 @@ func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 	return all, true
 }
 
-// StrayGateway returns a gateway for a step's addresses that is outside its network, together with that network. It
-// returns "" if there is no such gateway. IPAM plugins accept any gateway.
-func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
-	all, _ := AssignedBy(step)
-	var pool struct {
-		IPAM struct {
-			Range   string     `json:"range"` // for whereabouts: NETWORK, or FIRST-LAST/LENGTH
-			Gateway netip.Addr `json:"gateway"`
-		} `json:"ipam"`
-	}
-	if step.Config != nil && json.Unmarshal(step.Config.Raw, &pool) == nil {
-		prefix, _ := netip.ParsePrefix(pool.IPAM.Range[strings.Index(pool.IPAM.Range, "-")+1:])
-		all = append(all, Assigned{Prefix: prefix, Gateway: pool.IPAM.Gateway.Unmap()})
-	}
-	for _, a := range all {
-		if a.IsValid() && a.Gateway.IsValid() && a.Gateway.Is4() == a.Addr().Is4() && !a.Masked().Contains(a.Gateway) {
-			return a.Gateway.String(), a.Masked().String()
-		}
-	}
-	return "", ""
-}
-
 func (r *ipRange) String() string {
 	switch {
 	case r.RangeStart == "" && r.RangeEnd == "":
@@ -166,24 +144,6 @@ func (r *ipRange) String() string {
 		return fmt.Sprintf("%s (from %s)", r.Subnet, r.RangeStart)
 	}
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
-}
-
-// AskableAddresses returns the ranges from which claims may request addresses, without duplicates, in step order. It
-// returns none if the ranges cannot be determined, or if claims are not permitted to request addresses.
-func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
-	var texts []string
-	for i := range topology.Spec.Steps {
-		step := &topology.Spec.Steps[i]
-		if !slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) {
-			continue
-		}
-		for _, r := range ipRangesOf(step) {
-			if text := r.String(); !slices.Contains(texts, text) {
-				texts = append(texts, text)
-			}
-		}
-	}
-	return texts
 }
 
 // refusedAddress returns the reason why a step's IPAM plugin does not assign a requested address (an address with a

@@ -1,7 +1,6 @@
 package claimspec_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -71,24 +70,5 @@ func TestAddressesOfNoRange(t *testing.T) {
 				t.Errorf("problem = %v, want %q", got[0], test.want)
 			}
 		})
-	}
-}
-
-// The ranges of all steps that allow claims to request addresses are listed, each only once. Steps whose ranges are
-// unknown are omitted.
-func TestAskableAddresses(t *testing.T) {
-	topology := &v1alpha1.NetworkTopology{}
-	if err := yaml.UnmarshalStrict([]byte(`
-- {name: a, type: macvlan, claimParameters: [ips], config: {ipam: {type: host-local, subnet: 10.1.0.0/24}}}
-- {name: b, type: macvlan, config: {ipam: {type: host-local, subnet: 10.2.0.0/24}}}
-- {name: c, type: macvlan, claimParameters: [ips, mac], config: {ipam: {type: host-local,
-   ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64", rangeStart: "fd00::9"}]]}}}
-- {name: d, type: macvlan, claimParameters: [ips], config: {ipam: {type: whereabouts, range: 10.3.0.0/24}}}
-`), &topology.Spec.Steps); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"10.1.0.0/24", "fd00::/64 (from fd00::9)"}
-	if got := claimspec.AskableAddresses(topology); !slices.Equal(got, want) {
-		t.Errorf("ranges = %q, want %q", got, want)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // ClaimParameters are the opaque parameters in a claim: its author's settings for one interface. They apply only as far
@@ -108,7 +106,7 @@ func checkShape(raw []byte) error {
 		// The decoder is case-insensitive as well.
 		i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
 		if i < 0 {
-			problems = append(problems, unknownParameter(name, shown))
+			problems = append(problems, fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(shown, ", ")))
 			continue
 		}
 		key := names[i]
@@ -122,13 +120,6 @@ func checkShape(raw []byte) error {
 		}
 	}
 	return joined(problems)
-}
-
-func unknownParameter(name string, known []string) error {
-	if near := nearest.Word(name, known); near != "" {
-		return fmt.Errorf("unknown parameter %q: did you mean %q?", name, near)
-	}
-	return fmt.Errorf("unknown parameter %q: use one of %s", name, strings.Join(known, ", "))
 }
 
 // checkList checks the type of a list of addresses.

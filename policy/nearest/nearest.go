@@ -1,23 +1,14 @@
 // Package nearest finds the word that a user probably meant, so that error messages can suggest a correction.
 //
-// Invariant: all suggestions use it, so that misspellings are handled in the same way in policies,
-// topologies, claims and commands. It has no vocabulary of its own.
+// Invariant: it has no vocabulary of its own.
 package nearest
 
 import "strings"
 
-// Word returns the known word that the user probably meant: the most similar word that differs in at most two
-// characters and in fewer than half of its characters, ignoring case. If several words are equally similar, Word
-// returns the first one. It returns "" if no word is similar enough.
-func Word(word string, known []string) string {
-	if i := Index(word, known); i >= 0 {
-		return known[i]
-	}
-	return ""
-}
-
-// Index returns the index of the word that [Word] returns, or -1 if there is none. Words that differ in half of their
-// characters or more are not considered: short words, such as rack and mac, may be similar by chance.
+// Index returns the index of the known word that the user probably meant: the most similar word that differs in at most
+// two characters and in fewer than half of its characters, ignoring case. Short words, such as rack and mac, may be
+// similar by chance. If several words are equally similar, Index returns the first one. It returns -1 if no word is
+// similar enough.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -21,9 +20,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
-	"github.com/dra-networking/dra-network-driver/cnichain"
-	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -57,7 +53,7 @@ type Counter struct {
 	Client client.Client
 }
 
-// SetupWithManager registers the counter for changes to slices and to policy and schema specs.
+// SetupWithManager registers the counter for changes to slices and to policy specs.
 func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	devicesChanged := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -70,7 +66,6 @@ func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 		Named("offers").
 		Watches(&v1alpha1.DeviceExposurePolicy{}, gathered, specChanged).
 		Watches(&resourceapi.ResourceSlice{}, gathered, devicesChanged).
-		Watches(&chainapi.CNIPluginSchema{}, gathered, specChanged).
 		Complete(c)
 }
 
@@ -82,10 +77,6 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	}
 	if len(policies.Items) == 0 {
 		return reconcile.Result{}, nil
-	}
-	schemas, err := topology.Schemas(ctx, c.Client)
-	if err != nil {
-		return reconcile.Result{}, err
 	}
 	var published resourceapi.ResourceSliceList
 	if err := c.Client.List(ctx, &published, client.UnsafeDisableDeepCopy); err != nil {
@@ -104,7 +95,7 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 			continue
 		}
 		changed := p.DeepCopy()
-		changed.Status = Status(p, byPolicy[p.Name], unnamed, cnichain.MisspeltPlugins(Plugins(p), schemas))
+		changed.Status = Status(p, byPolicy[p.Name], unnamed)
 		err := objects.WriteStatus(ctx, c.Client, "DeviceExposurePolicy", p, changed)
 		if objects.IsOutdated(err) {
 			conflict = err
@@ -120,11 +111,8 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 
 // Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name
 // their policy. If nothing has changed, the result is the current status. A policy that hides devices has no counts,
-// because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
-// misspelled: devices are published for such a plugin, but no topology uses them.
-func Status(
-	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
-) v1alpha1.DeviceExposurePolicyStatus {
+// because hidden devices are not published.
+func Status(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) v1alpha1.DeviceExposurePolicyStatus {
 	status := *p.Status.DeepCopy()
 	if p.Spec.Action == v1alpha1.ActionExclude {
 		status.Devices, status.Nodes = nil, nil
@@ -133,7 +121,6 @@ func Status(
 	}
 	status.Devices, status.Nodes = ptr.To(offers.Devices), ptr.To(offers.Nodes)
 	condition := devicesOffered(p, offers, unnamed)
-	condition.Message = conditions.Bound(strings.Join(append(misspelt, condition.Message), "; "))
 	if condition.Status == metav1.ConditionUnknown {
 		status.Devices, status.Nodes = nil, nil
 	}
@@ -177,18 +164,6 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 	condition := conditions.Of(p.Generation, summary, problems, remarks...)
 	return conditions.WithHint(condition,
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows its effect on each node")
-}
-
-// Plugins returns the CNI plugins in a policy, in spec order.
-func Plugins(p *v1alpha1.DeviceExposurePolicy) []string {
-	if p.Spec.Exposure == nil {
-		return nil
-	}
-	var names []string
-	for i := range p.Spec.Exposure.SupportedCNIPlugins {
-		names = append(names, p.Spec.Exposure.SupportedCNIPlugins[i].Name)
-	}
-	return names
 }
 
 // Reconciler returns a keeper for the condition Accepted on every DeviceExposurePolicy. The client reads through a

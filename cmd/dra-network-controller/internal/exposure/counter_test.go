@@ -256,27 +256,3 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 		}
 	}
 }
-
-// A plugin whose name resembles a known one is reported as long as a policy names it, even if devices are published for
-// it. A custom plugin with a distinct name is not reported, nor is a plugin for which a schema is created.
-func TestMisspeltPlugins(t *testing.T) {
-	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
-	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},
-		{Name: "of-our-own", Exclusive: true}}}
-	c := newOffersCluster(t, p, publishedSlice("a/eth0", 1, "eth0=p"))
-	said := c.count()
-	for _, want := range []string{"1 devices, 1 nodes", "DevicesOffered=True",
-		"plugin sriovv is unknown: did you mean sriov?"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("got status %s, want %q", said, want)
-		}
-	}
-	if strings.Contains(said, "of-our-own") {
-		t.Errorf("got status %s, want it without of-our-own", said)
-	}
-	c.must(c.api.Create(t.Context(), &chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "sriovv"},
-		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "sriovv"}}))
-	if said := c.count(); strings.Contains(said, "did you mean") {
-		t.Errorf("with a schema for sriovv: got status %s, want no suggestion", said)
-	}
-}

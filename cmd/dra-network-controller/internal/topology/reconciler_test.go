@@ -186,7 +186,7 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 		})
 	}
 	edit("r22")
-	const remark = "the cluster has no AddressRange r22, and pods wait for it; did you mean r2?"
+	const remark = "the cluster has no AddressRange r22, and pods wait for it"
 	if state := c.state(); !strings.Contains(state, remark) {
 		t.Errorf("state lacks %q:\n%s", remark, state)
 	}
@@ -462,8 +462,8 @@ spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: r
 			},
 		}}
 	c.must(c.api.Create(t.Context(), strict))
-	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; did you mean ` +
-		`"color"?`
+	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; it has ` +
+		`args, capabilities, color, dev, dns, name, runtimeConfig`
 	c.expect("stricter", `
 writes: status net
 Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but `+breach+` (accepted before this rule existed)

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
@@ -124,11 +123,8 @@ func decoded[T any](
 }
 
 // checkPolicy checks a policy with the same function that nodes use, so that the webhook and the nodes always agree.
-func (h *Handler) checkPolicy(ctx context.Context, p *policyapi.DeviceExposurePolicy) assessment {
+func (h *Handler) checkPolicy(_ context.Context, p *policyapi.DeviceExposurePolicy) assessment {
 	problems, remarks := policy.Check(p)
-	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only affect remarks
-		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(p), schemas)...)
-	}
 	return assessment{problems: problems, remarks: remarks}
 }
 

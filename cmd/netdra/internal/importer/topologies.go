@@ -14,7 +14,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 const driverVFIO = cnichain.DriverVFIO
@@ -455,12 +454,7 @@ func (m *importer) keepAccepted(f *fields, path, cniType string, config map[stri
 		if _, accepted := schema.Config.Properties[key]; accepted || slices.Contains(common, key) {
 			continue
 		}
-		meant := ""
-		if near := nearest.Word(key, sortedKeys(schema.Config.Properties)); near != "" {
-			meant = "; did you mean " + near + "?"
-		}
-		f.add(true, f.path+path+key, config[key], "topologies cannot set this parameter of %s, so it was left out%s",
-			cniType, meant)
+		f.add(true, f.path+path+key, config[key], "topologies cannot set this parameter of %s, so it was left out", cniType)
 		delete(config, key)
 	}
 }

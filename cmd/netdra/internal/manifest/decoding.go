@@ -12,8 +12,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // problem describes an invalid value in a document. The value is identified by its node or, if node is nil, by its
@@ -48,17 +46,16 @@ func (d *Document) Located(problems []error) []error {
 	return placed
 }
 
-// Patterns that match errors from packages yaml and json, and indexes in a path.
+// Patterns that match errors from packages yaml and json.
 var (
 	duplicateKey = regexp.MustCompile(`key "[^"]+" already set in map`)
 	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
-	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type. goType is nil if the
-// type is unknown. Errors that it does not recognize are returned unchanged. It parses the messages from packages json
-// and yaml; if a new version of these packages changes them, the explanation becomes less helpful but never wrong.
-func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
+// explainDecodeError explains in terms of YAML why a document cannot be decoded. Errors that it does not recognize are
+// returned unchanged. It parses the messages from packages json and yaml; if a new version of these packages changes
+// them, the explanation becomes less helpful but never wrong.
+func (d *Document) explainDecodeError(err error) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
 		found, _ := describeMistyped(mistyped, d.node)
@@ -74,14 +71,7 @@ func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 		}
 		return []error{err}
 	}
-	unknown := problem{path: match[1], text: err.Error()}
-	if goType != nil {
-		parents, name := splitPath(match[1])
-		if near := nearest.Word(name, fieldNames(goType, parents)); near != "" {
-			unknown.text += "; did you mean " + near + "?"
-		}
-	}
-	return []error{unknown}
+	return []error{problem{path: match[1], text: err.Error()}}
 }
 
 func duplicates(node *yaml.Node) (problems []error) {
@@ -122,34 +112,6 @@ func (d *Document) decodeAll(decode func(document []byte) error) (mistypedValues
 			return mistypedValues, err
 		}
 	}
-}
-
-// splitPath splits a path such as spec.steps[1].name into its parent fields (spec and steps) and the field's name.
-func splitPath(path string) (parents []string, name string) {
-	parts := strings.Split(pathIndex.ReplaceAllString(path, ""), ".")
-	return parts[:len(parts)-1], parts[len(parts)-1]
-}
-
-// fieldNames returns the names of the YAML fields in the type at a path; none if the type is not a struct.
-func fieldNames(t reflect.Type, path []string) []string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct {
-		return nil
-	}
-	var names []string
-	for _, field := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		switch {
-		case name == "" || name == "-" || len(field.Index) > 1 && len(path) > 0:
-		case len(path) == 0:
-			names = append(names, name)
-		case name == path[0]:
-			return fieldNames(field.Type, path[1:])
-		}
-	}
-	return names
 }
 
 // badQuantities finds invalid quantities in capacities. The decoding error does not include their paths.

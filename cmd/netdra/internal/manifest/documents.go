@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1beta1"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Document is an object in a file: a YAML document or an item in a list.
@@ -126,7 +124,7 @@ func identify(file string, node *yaml.Node) (*Document, error) {
 		err = sigsyaml.Unmarshal(found.Data, &header)
 	}
 	if err != nil {
-		if explained := found.explainDecodeError(err, nil); errors.As(explained[0], &problem{}) {
+		if explained := found.explainDecodeError(err); errors.As(explained[0], &problem{}) {
 			return nil, errors.Join(found.Located(explained)...)
 		}
 		return nil, fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
@@ -156,9 +154,6 @@ func checkKind(found *Document, apiVersion string) error {
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
 	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, strings.TrimSuffix(found.Kind, listSuffix)) {
 		return nil
-	}
-	if near := nearest.Word(found.Kind, kinds); near != "" {
-		return fmt.Errorf("%s: unknown kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
 	}
 	return fmt.Errorf("%s: unknown kind %s in %s; use one of %s", found.Location(), found.Kind, group,
 		strings.Join(kinds, ", "))
@@ -198,7 +193,7 @@ func DecodeStrict(
 		rest = strict.Errors()
 	}
 	for _, problem := range rest {
-		problems = append(problems, found.explainDecodeError(problem, reflect.TypeOf(decoded))...)
+		problems = append(problems, found.explainDecodeError(problem)...)
 	}
 	return decoded, problems
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -122,7 +121,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 		Exposes: []string{}, Unusable: []string{}, Hides: []string{}, Loses: []string{}, Fails: []string{},
 		devices: len(s.Decision.Devices)}
 	invalid, remarks := policy.Check(p)
-	e.Remarks = append(remarks, s.misspelt(p)...)
+	e.Remarks = remarks
 	for _, problem := range invalid {
 		e.Invalid = append(e.Invalid, problem.Error())
 	}
@@ -181,21 +180,6 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 		why = s.Features.WhyNoneWorks(entry.Persona.Plugins)
 	}
 	return why
-}
-
-// misspelt returns messages about CNI plugins in a policy that are not installed on the node and are probably
-// misspelled.
-func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
-	var names []string
-	if p.Spec.Exposure != nil {
-		for i := range p.Spec.Exposure.SupportedCNIPlugins {
-			name := p.Spec.Exposure.SupportedCNIPlugins[i].Name
-			if !s.Features.CNIBinaries.Has(name) || s.Answers == nil {
-				names = append(names, name)
-			}
-		}
-	}
-	return cnichain.MisspeltPlugins(names, cnichain.DefaultSchemas())
 }
 
 func (t *PoliciesCheck) print(out *printer.Printer) {

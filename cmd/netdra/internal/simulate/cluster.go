@@ -15,8 +15,6 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
-
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Cluster contains the objects that the scheduler uses to allocate devices.
@@ -121,14 +119,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 }
 
 // remedy returns a suggested fix for a missing class. In a live cluster, the user must create the class.
-func (c classes) remedy(name string, live bool) string {
-	names := make([]string, len(c))
-	for i, class := range c {
-		names[i] = class.Name
-	}
-	if near := nearest.Word(name, names); near != "" {
-		return fmt.Sprintf("did you mean %s?", near)
-	}
+func remedy(live bool) string {
 	if live {
 		return "create the NetworkTopology that it belongs to, or the class itself"
 	}
@@ -146,7 +137,7 @@ func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 			if err == nil {
 				continue
 			}
-			if text := fmt.Sprintf("%v; %s", err, known.remedy(name, s.cluster.Live)); !slices.Contains(texts, text) {
+			if text := fmt.Sprintf("%v; %s", err, remedy(s.cluster.Live)); !slices.Contains(texts, text) {
 				texts = append(texts, text)
 			}
 		}
