@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	restclient "k8s.io/client-go/rest"
-
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
@@ -65,7 +62,6 @@ func fakeRoot(t *testing.T, nriOff string) string {
 }
 
 func TestDoctor(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	socket := answering(t, map[string]any{
 		"/state": map[string]any{"node": "worker-1", "heard": true, "nodeFound": true,
 			"versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"},
@@ -108,7 +104,6 @@ func TestDoctor(t *testing.T) {
 
 // If the socket does not exist yet, the reason is read from the driver's readiness probe.
 func TestDoctorAsksTheProbe(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not ready: cannot open journal", http.StatusServiceUnavailable)
 	}))
@@ -116,62 +111,5 @@ func TestDoctorAsksTheProbe(t *testing.T) {
 	_, stdout, _ := runNetdra(t, "", "doctor", "--root", fakeRoot(t, "false"), "--readyz", server.URL)
 	if !strings.Contains(stdout, "why   not ready: cannot open journal") {
 		t.Error(stdout)
-	}
-}
-
-// answerAsAPIServer responds to doctor as an API server with one disabled feature would.
-func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
-	answers := map[string]string{
-		"/version": `{"gitVersion": "v1.37.1"}`,
-		"/api":     `{"versions": ["v1"]}`,
-		"/apis": `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": ` +
-			`[{"groupVersion": "resource.k8s.io/v1"}]}]}`,
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(answers[r.URL.Path]))
-}
-
-// ReadCluster evaluates the API server's responses.
-func TestDoctorAsksTheAPIServer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
-	defer server.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "config")
-	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` +
-		server.URL + `"}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := doctor.ReadCluster(kubeconfig)
-	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("wrong answers (-want +got):\n%s", diff)
-	}
-	if got := doctor.ReadCluster("/nowhere" + string(filepath.ListSeparator) + kubeconfig); got.Problem != "" {
-		t.Errorf("a list of kubeconfig files is reported as a problem: %s", got.Problem)
-	}
-	if got := doctor.ReadCluster("/nowhere"); got.Problem == "" {
-		t.Error("a missing kubeconfig is not reported as a problem")
-	}
-}
-
-// The driver's pod has no kubeconfig, so doctor queries the API server with the caller's kubeconfig.
-func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
-	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
-	defer server.Close()
-	const elsewhere = `run "netdra doctor --kubeconfig FILE" on the node to check it`
-	for _, arguments := range []string{"doctor --node n1", "doctor --all-nodes"} {
-		w := newWorkstation(t)
-		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (1)") {
-			t.Errorf("netdra %s without an API server does not suggest a kubeconfig: %s", arguments, stdout)
-		}
-		w.config = &restclient.Config{Host: server.URL}
-		_, stdout, stderr := w.run(arguments)
-		if want := "the API server does not serve networking.dra.io/v1alpha1"; !strings.Contains(stdout, want) {
-			t.Errorf("netdra %s: output lacks %q: %s%s", arguments, want, stdout, stderr)
-		}
-		if strings.Contains(stdout, "--kubeconfig is not set") {
-			t.Errorf("netdra %s requests a kubeconfig although it has one: %s", arguments, stdout)
-		}
 	}
 }

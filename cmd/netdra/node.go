@@ -29,13 +29,11 @@ that mounts the node's file system, with --root. It is read-only.
 It checks whether the container runtime calls the driver and reads its CDI specs; component versions with known bugs;
 paths that differ between the driver, the kubelet and the container runtime; the CNI plugins that topologies use;
 other programs that manage the same devices; disks; rejected policies and topologies; and leftovers of pods. For each
-problem it prints the location, the impact and the fix. With --kubeconfig, or $KUBECONFIG, it also checks the API
-groups of the API server.
+problem it prints the location, the impact and the fix.
 
 Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor
   sudo netdra doctor --all                                      # also print passed checks
-  sudo netdra doctor --kubeconfig /etc/kubernetes/kubelet.conf
   sudo netdra doctor -o json | jq '.[] | select(.level == "fail")'`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,8 +55,6 @@ Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 n
 		"socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
 	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz",
 		"URL of the driver's readiness probe, used if its socket does not answer; empty: not used")
-	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
-		"kubeconfig file of the API server; empty: the API server is not checked")
 	set.BoolVar(&flags.All, "all", false, "also print passed and skipped checks")
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "all"},

@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/exec"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -46,8 +45,6 @@ type workstation struct {
 	// further lists additional pods in the cluster.
 	further []*corev1.Pod
 	facts   osdeps.Deps
-	// config is used for direct requests to the API server; nil if there are none.
-	config *restclient.Config
 }
 
 func newWorkstation(t *testing.T) *workstation {
@@ -105,7 +102,7 @@ func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
 		namespace = "default"
 	}
 	return &remote.Cluster{
-		Core: client.CoreV1(), Resource: client.ResourceV1(), Namespace: namespace, Stream: w.stream, Config: w.config,
+		Core: client.CoreV1(), Resource: client.ResourceV1(), Namespace: namespace, Stream: w.stream,
 		DriverNamespace: access.DriverNamespace,
 		Raw: func(_ context.Context, path string) ([]byte, error) {
 			if strings.HasSuffix(path, "/networktopologies") {

@@ -62,7 +62,7 @@ func (e *env) healthy(what string) {
 	})
 }
 
-// doctor runs netdra doctor on the node, with the administrator's kubeconfig.
+// doctor runs netdra doctor on the node.
 func (e *env) doctor() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -113,18 +113,9 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	if err := cluster.Decode(ctx, node, &found, "doctor", "--output=json"); err != nil {
 		return err
 	}
-	found = doctor.WithCluster(found, askCluster(cluster))
 	return exit.Check(printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
 		doctor.PrintFindings(out, found, options.All)
 	}), doctor.Count(found, doctor.Fail) > 0)
-}
-
-// askCluster queries the API server with the caller's permissions, because the driver's pods have no kubeconfig.
-func askCluster(cluster *remote.Cluster) *doctor.Cluster {
-	if cluster.Config == nil {
-		return nil
-	}
-	return doctor.QueryCluster(cluster.Config)
 }
 
 // DoctorAll prints the findings for all nodes, with a heading for each node. The exit status in the error is the worst
@@ -135,9 +126,8 @@ func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Str
 	if err != nil {
 		return err
 	}
-	wrong, asked := false, askCluster(cluster)
+	wrong := false
 	for i := range answers {
-		answers[i].Answer = doctor.WithCluster(answers[i].Answer, asked)
 		wrong = wrong || doctor.Count(answers[i].Answer, doctor.Fail) > 0
 	}
 	err = printer.Show(streams.Out, options.Form, flatten(answers), func(out *printer.Printer) {

@@ -135,7 +135,6 @@ func checkCDI(input *Input) []Finding {
 const (
 	compContainerd = "containerd"
 	compKubelet    = "kubelet"
-	compServer     = "API server"
 )
 
 // fault is a known bug or limitation in a range of versions. The suffix that distributions append after a hyphen or
@@ -168,18 +167,6 @@ func faults() []fault {
 			component: compKubelet, first: "0.1.0", before: "1.36.0", level: Fail,
 			what: "is too old for the driver", why: "preparing claims needs features of 1.36",
 			do: "upgrade the node to Kubernetes 1.36.3 or newer", source: "README.md",
-		},
-		{
-			component: compServer, first: "0.1.0", before: "1.36.2", level: Warn,
-			what: "belongs to a scheduler that ignores exclusions of shared devices", why: "mutually exclusive " +
-				"devices are not published",
-			do: "upgrade the control plane to 1.36.2 or newer", source: "docs/compatibility.md",
-		},
-		{
-			component: compServer, first: "1.36.3", before: "1.36.4", level: Warn,
-			what: "belongs to a scheduler that sometimes misses claims from templates",
-			why:  "such a pod stays pending for more than a minute",
-			do:   "upgrade the control plane to 1.37", source: "docs/limits.md",
 		},
 	}
 }

@@ -353,12 +353,6 @@ conf_dir = "/`+dir+`"`)
 		}, Fail, "topologies", []string{"not ClassesReady"}},
 		"no controller": {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn,
 			"topologies", []string{"dra-network-controller"}},
-		"no CRDs": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server",
-			[]string{"deploy/crds"}},
-		"no resource.k8s.io/v1": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server",
-			[]string{"resource.k8s.io/v1"}},
-		"API server with a bug": {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server",
-			[]string{"1.36.2"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -467,19 +461,6 @@ func TestDriverWithoutCaches(t *testing.T) {
 	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "link-types",
 		"policies", "topologies"}, unknown); diff != "" {
 		t.Errorf("wrong unknown checks (-want +got):\n%s", diff)
-	}
-}
-
-// An unreachable API server causes only one finding.
-func TestUnreachableAPIServer(t *testing.T) {
-	got := map[string]Level{}
-	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
-		if f.Group == groupCluster {
-			got[f.Check] = f.Level
-		}
-	}
-	if diff := cmp.Diff(map[string]Level{"api-server": Fail}, got); diff != "" {
-		t.Errorf("wrong levels (-want +got):\n%s", diff)
 	}
 }
 

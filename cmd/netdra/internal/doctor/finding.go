@@ -45,7 +45,6 @@ const (
 	groupDriver  = "Driver"
 	groupRuntime = "Container runtime"
 	groupPaths   = "Paths and disks"
-	groupCluster = "Cluster"
 	groupDevices = "Devices"
 	groupObjects = "Policies and topologies"
 	groupLeft    = "Pods and leftovers"
@@ -113,7 +112,6 @@ func checks() []check {
 			needsPod, checkPluginFolders},
 		{groupPaths, "link-types", "the kernel supports the link types that CNI plugins need",
 			needsLinkTypes, checkLinkTypes},
-		{groupCluster, "api-server", "the API server serves the APIs that the driver needs", needsCluster, checkServer},
 		{groupDevices, "problems", "the driver reports no problems with devices", needsDriver, checkProblems},
 		{groupDevices, "gone-devices", "every device that a claim holds exists", needsDriver, checkGone},
 		{groupDevices, "pod-interfaces", "no pod has lost an attached interface", needsDriver, checkInterfaces},
@@ -162,13 +160,6 @@ func needsRuntime(input *Input) string {
 		return "neither containerd nor CRI-O was found"
 	case input.Runtime.Problem != "":
 		return input.Runtime.Problem
-	}
-	return ""
-}
-
-func needsCluster(input *Input) string {
-	if input.Cluster == nil {
-		return "--kubeconfig is not set"
 	}
 	return ""
 }

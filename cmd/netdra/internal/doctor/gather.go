@@ -37,8 +37,6 @@ type Sources struct {
 	Statfs func(path string, stat *unix.Statfs_t) error
 	// MissingLinkTypes returns the elements of types that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
-	// Cluster reads data from the API server; nil if no kubeconfig is given.
-	Cluster func() *Cluster
 }
 
 // Gather reads the data for all checks. Unreadable data is treated as missing and reported by the checks.
@@ -69,9 +67,6 @@ func Gather(ctx context.Context, sources Sources) *Input {
 		if after, err := sources.readDriver(ctx); err == nil {
 			input.dropInUse(after)
 		}
-	}
-	if sources.Cluster != nil {
-		input.Cluster = sources.Cluster()
 	}
 	return input
 }

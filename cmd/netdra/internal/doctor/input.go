@@ -50,8 +50,6 @@ type Input struct {
 	// Pooled are the devices that device plugins have registered with the kubelet or that have been published for
 	// Multus.
 	Pooled []PooledDevice
-	// Cluster is nil if no kubeconfig is given.
-	Cluster *Cluster
 }
 
 // Process is a process on the node.
@@ -108,15 +106,6 @@ type Link struct {
 	Name string
 	// Manager is the network manager that configures the link; empty if there is none.
 	Manager string
-}
-
-// Cluster is data from the API server.
-type Cluster struct {
-	// Problem is the error if the API server is unreachable.
-	Problem string
-	Version string
-	// Serves lists the API versions that the API server serves, as group/version.
-	Serves []string
 }
 
 // process finds a process by name. It returns a containerized process only if there is no other, because pods may also

@@ -38,11 +38,10 @@ type testNode struct {
 	answers nodestate.Answers
 	silent  bool
 	// later contains the answers when doctor reads the driver a second time; if nil, the answers stay the same.
-	later   *nodestate.Answers
-	asked   int
-	ready   string
-	disks   map[string]unix.Statfs_t
-	cluster Cluster
+	later *nodestate.Answers
+	asked int
+	ready string
+	disks map[string]unix.Statfs_t
 	// lacksMacvlan is true if the kernel does not support macvlan. unprivileged is the error returned by queries to the
 	// kernel.
 	lacksMacvlan bool
@@ -110,7 +109,6 @@ func healthy(t *testing.T) *testNode {
 		Sandboxes: []nodestate.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"},
 			Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
-	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}}
 	return n
 }
 
@@ -257,6 +255,5 @@ func (n *testNode) examine() []Finding {
 		Root: n.fs(), Path: n.root, Query: n.query, Statfs: n.statfs, Get: n.get,
 		MissingLinkTypes: n.missingLinkTypes,
 		Ready:            func(context.Context) string { return n.ready },
-		Cluster:          func() *Cluster { return &n.cluster },
 	}))
 }

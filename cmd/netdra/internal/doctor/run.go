@@ -23,8 +23,8 @@ import (
 
 // Options are the flags of "netdra doctor".
 type Options struct {
-	Root, Socket, Readyz, Kubeconfig, Form string
-	All                                    bool
+	Root, Socket, Readyz, Form string
+	All                        bool
 }
 
 // Gather reads the data for all checks. It returns an error only if there is a problem with --root. Other errors are
@@ -45,9 +45,6 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 		Statfs:           unix.Statfs,
 		MissingLinkTypes: host.MissingLinkTypes,
 		Ready:            func(ctx context.Context) string { return probe(ctx, f.Readyz) },
-	}
-	if f.Kubeconfig != "" {
-		sources.Cluster = func() *Cluster { return ReadCluster(f.Kubeconfig) }
 	}
 	return Gather(ctx, sources), nil
 }

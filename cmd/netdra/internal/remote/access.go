@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,10 +50,8 @@ type Cluster struct {
 	Resource resourcev1client.ResourceV1Interface
 	// Raw reads a path from the API server. If the request fails, for example because the caller lacks permission, it
 	// returns the API server's error.
-	Raw    func(ctx context.Context, path string) ([]byte, error)
-	Stream Streamer
-	// Config is the client configuration, for callers that need other clients.
-	Config    *rest.Config
+	Raw       func(ctx context.Context, path string) ([]byte, error)
+	Stream    Streamer
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
@@ -65,11 +62,7 @@ type Cluster struct {
 // Connect reads the kubeconfig, which it finds in the same way as kubectl. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as in $KUBECONFIG
-		rules.Precedence = files
-	} else {
-		rules.ExplicitPath = access.Kubeconfig
-	}
+	rules.ExplicitPath = access.Kubeconfig
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
 		CurrentContext: access.Context, Context: clientcmdapi.Context{Namespace: access.Namespace}})
 	config, err := loading.ClientConfig()
@@ -94,7 +87,7 @@ func Connect(access Access) (*Cluster, error) {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
 	return &Cluster{
-		Core: core, Resource: resource, Namespace: namespace, Config: config,
+		Core: core, Resource: resource, Namespace: namespace,
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
 			result := core.RESTClient().Get().RequestURI(path).Do(ctx)
