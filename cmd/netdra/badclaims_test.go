@@ -162,9 +162,10 @@ func claimOf(name, class string, count int, config string) string {
 
 // A missing class is reported for every claim that references it. Other claims are still simulated.
 func TestSimulateClassesThatAreNotThere(t *testing.T) {
-	tried := simulateDocuments(t, oneOfVFs, claimOf("a-missing", "somewhere", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""))
-	for i, want := range []string{"DeviceClass somewhere does not exist; pass the NetworkTopology that it belongs to, " +
-		"or the class itself, with -f", ""} {
+	tried := simulateDocuments(t, oneOfVFs, claimOf("a-missing", "somewhere", 1, ""),
+		claimOf("b-fits", "vfs-vf", 1, ""))
+	for i, want := range []string{"DeviceClass somewhere does not exist; pass the NetworkTopology that it belongs " +
+		"to, or the class itself, with -f", ""} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
 			t.Errorf("%s: got missing %q, fits: %v, want missing %q", tried[i].What, have, tried[i].Fits, want)
 		}

@@ -88,7 +88,8 @@ func TestCallLog(t *testing.T) {
 func TestUnknownCommands(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "rnu")
-	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"; see netdra chain --help\n")
+	f.expect(code, exit.Refused, out+errs,
+		"netdra: unknown command \"rnu\" for \"netdra chain\"; see netdra chain --help\n")
 }
 
 // Every command has a short description, a long help text and a usage line.

@@ -106,7 +106,8 @@ func checkShape(raw []byte) error {
 		// The decoder is case-insensitive as well.
 		i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
 		if i < 0 {
-			problems = append(problems, fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(shown, ", ")))
+			problems = append(problems, fmt.Errorf("unknown parameter %q: there are %s", name,
+				strings.Join(shown, ", ")))
 			continue
 		}
 		key := names[i]

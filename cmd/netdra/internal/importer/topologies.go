@@ -454,7 +454,8 @@ func (m *importer) keepAccepted(f *fields, path, cniType string, config map[stri
 		if _, accepted := schema.Config.Properties[key]; accepted || slices.Contains(common, key) {
 			continue
 		}
-		f.add(true, f.path+path+key, config[key], "topologies cannot set this parameter of %s, so it was left out", cniType)
+		f.add(true, f.path+path+key, config[key], "topologies cannot set this parameter of %s, so it was left out",
+			cniType)
 		delete(config, key)
 	}
 }

@@ -15,9 +15,8 @@ import (
 // isAllocated reports whether a trial is for a pod in the cluster whose claims are all allocated. Such a pod is not
 // waiting for the scheduler.
 func (t *trial) isAllocated() bool {
-	return t.named && len(t.missing) == 0 && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
-		return claim.Status.Allocation == nil
-	})
+	isPending := func(claim *resourceapi.ResourceClaim) bool { return claim.Status.Allocation == nil }
+	return t.named && len(t.missing) == 0 && !slices.ContainsFunc(t.claims, isPending)
 }
 
 // allocatedAnswer returns the answer for a pod whose claims are all allocated: the devices, and the problems that the

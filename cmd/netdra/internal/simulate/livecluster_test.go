@@ -133,8 +133,8 @@ func TestPodsOfACluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			served := answers()
 			maps.Copy(served, test.change)
-			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps, uid: u1}, spec: {nodeName: n1, containers: `+
-				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
+			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps, uid: u1}, spec: {nodeName: n1, `+
+				`containers: [{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
 			for name, claim := range claimsWithDevices() {
 				if strings.Contains(test.claims, name+"}") || test.uses == name {
