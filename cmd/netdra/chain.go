@@ -200,7 +200,7 @@ func planCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 versions.
 
 It compiles a topology for links of this machine and prints the steps in order: the plugin and its CNI version, the
-interface and the source of its name, whether the step receives the results of earlier steps, and its configuration.
+interface, whether the step receives the results of earlier steps, and its configuration.
 Templates of {{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs.
 Links that "chain run" rejects without --force, such as the link of the default route, are planned with a remark. So
 are plugins that need link types which the kernel does not support; this is only checked as root.`,

@@ -162,7 +162,7 @@ func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 
 For every DeviceExposurePolicy that the driver knows, it counts the devices that the policy exposes, exposes although
 no DeviceClass can select them (unusable), hides, loses to another policy, or fails on because its expression returns
-an error; -o wide and -o json list their names. STATE is one of
+an error; -o wide and -o json list their names, with the reason for unusable devices. STATE is one of
   active       the policy selects devices of the node
   unusable     it exposes devices, but no DeviceClass can select one: no CNI plugin for them works on the node
   no match     it selects no device: its expression is false for every device
@@ -179,12 +179,8 @@ Exit status: 0 the policies are listed, 2 the driver does not answer, or there i
 			if err != nil {
 				return err
 			}
-			err = printer.List(streams.Out, form, effects, offers.EffectColumns(),
+			return printer.List(streams.Out, form, effects, offers.EffectColumns(),
 				"the cluster has no DeviceExposurePolicy")
-			if form == printer.FormTable || form == printer.FormWide {
-				offers.WarnOfUnusable(printer.New(streams.Out), "", effects)
-			}
-			return err
 		},
 	}
 	socketFlag(cmd, &flags.Socket)

@@ -41,9 +41,8 @@ type plannedStep struct {
 	// CNIVersion is the CNI version of the configuration that the plugin receives.
 	CNIVersion string `json:"cniVersion"`
 	Network    string `json:"network"`
-	// Interface is empty if the name depends on earlier steps. InterfaceFrom describes where the name comes from.
-	Interface     string `json:"interface,omitempty"`
-	InterfaceFrom string `json:"interfaceFrom"`
+	// Interface is empty if the name depends on earlier steps.
+	Interface string `json:"interface,omitempty"`
 	// Makes is true if the plugin creates the interface, and false if it modifies the interface.
 	Makes      bool            `json:"makes"`
 	PrevResult bool            `json:"prevResult"`
@@ -140,10 +139,8 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 		}
 		planned := plannedStep{
 			Name: step.Name, Instance: step.Instance, Type: step.Type, Plugin: step.Path, CNIVersion: step.CNIVersion,
-			Network:   step.Network,
-			Interface: record.IfName, InterfaceFrom: nameSource(&topology.Spec.Steps[i%len(topology.Spec.Steps)], named,
-				record),
-			Makes: step.Makes, PrevResult: step.PrevResult, Config: config,
+			Network: step.Network, Interface: record.IfName, Makes: step.Makes, PrevResult: step.PrevResult,
+			Config: config,
 		}
 		for _, parent := range step.DependsOn {
 			planned.After = append(planned.After, named.Steps[parent].Step.Name)
@@ -154,24 +151,6 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 		chain.Steps = append(chain.Steps, planned)
 	}
 	return chain, nil
-}
-
-func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
-	switch wanted := record.Step.IfName; {
-	case record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface:
-		return "the pod's annotation"
-	case wanted != "" && step.IfName != "" && record.IfName == "":
-		return "ifName " + wanted
-	case step.IfName != "":
-		return "ifName"
-	case wanted != "" && record.IfName == "":
-		return "the configuration's name " + wanted
-	case wanted != "":
-		return "the configuration's name"
-	case !record.Step.Makes && len(record.Step.DependsOn) > 0:
-		return "that of " + named.Steps[record.Step.DependsOn[0]].Step.Name
-	}
-	return "the next free name"
 }
 
 func (c *PlannedChain) print(out *printer.Printer) {
@@ -201,8 +180,7 @@ func (s *plannedStep) print(out *printer.Printer, number int) {
 	if s.Makes {
 		verb = "makes"
 	}
-	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step runs"),
-		s.InterfaceFrom)
+	out.Printf("   interface   %s %s", verb, cmp.Or(s.Interface, "one that is named when the step runs"))
 	out.Printf("   network     %s", s.Network)
 	previous := "no"
 	if s.PrevResult {

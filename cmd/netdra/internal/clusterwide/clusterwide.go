@@ -93,16 +93,6 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 		return err
 	}
 	err = list(streams, form, answers, offers.EffectColumns(), "the cluster has no DeviceExposurePolicy")
-	if err == nil && (form == printer.FormTable || form == printer.FormWide) {
-		var effects []offers.PolicyEffect
-		for i := range answers {
-			offers.WarnOfUnusable(printer.New(streams.Out), answers[i].Node, answers[i].Answer)
-		}
-		for _, o := range flatten(answers) {
-			effects = append(effects, o.item)
-		}
-		offers.WarnOfIdle(printer.New(streams.Out), effects)
-	}
 	return cmp.Or(err, failures(streams, answers))
 }
 

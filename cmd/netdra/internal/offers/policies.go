@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -396,36 +395,5 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 		names("HIDDEN DEVICES", func(e *PolicyEffect) []string { return e.Hides }),
 		names("LOST DEVICES", func(e *PolicyEffect) []string { return e.Loses }),
 		names("FAILED DEVICES", func(e *PolicyEffect) []string { return e.Fails }),
-	}
-}
-
-// WarnOfUnusable prints a warning about exposed devices that no class can select. node is the name of the node; empty
-// for this node.
-func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
-	if node != "" {
-		node = "node " + node + ": "
-	}
-	for i := range effects {
-		if unusable := effects[i].Unusable; len(unusable) > 0 {
-			out.Warn("%spolicy %s exposes %s that no class can select: %s", node, effects[i].Policy,
-				printer.Plural(len(unusable), "device"), strings.Join(unusable, ", "))
-		}
-	}
-}
-
-// WarnOfIdle prints a warning about expose policies that select no device on any of the nodes that answered. For
-// exclude policies, selecting no device is not a problem.
-func WarnOfIdle(out *printer.Printer, effects []PolicyEffect) {
-	selecting := map[string]bool{}
-	for i := range effects {
-		name := effects[i].Policy
-		selecting[name] = selecting[name] || effects[i].selects() ||
-			effects[i].Action == string(policyapi.ActionExclude)
-	}
-	for _, name := range slices.Sorted(maps.Keys(selecting)) {
-		if !selecting[name] {
-			out.Warn("policy %s selects no device of the nodes that answered: compare its selector with the "+
-				`attributes of "netdra facts"`, name)
-		}
 	}
 }
