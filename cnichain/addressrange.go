@@ -151,14 +151,8 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 // joinSome joins the first few names for a message and appends the number of remaining names.
 func joinSome(names []string) string {
 	const few = 4
-	text, more := "", len(names)-few
-	for i, name := range names[:min(few, len(names))] {
-		if i > 0 {
-			text += ", "
-		}
-		text += name
-	}
-	if more > 0 {
+	text := strings.Join(names[:min(few, len(names))], ", ")
+	if more := len(names) - few; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

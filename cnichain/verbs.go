@@ -2,7 +2,6 @@ package cnichain
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -71,17 +70,11 @@ type LinkAddresses struct {
 // attributed to the pod if both its link name and its address match. Entries that cannot be told apart are described in
 // ambiguous instead of being returned in found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
-	type key struct {
-		port      uint32
-		gid       netip.Addr
-		gidType   string
-		linkNamed string
-	}
 	ofPod := podAddresses(links)
-	seen := map[key][]int{}
+	withoutIndex := func(entry GIDEntry) GIDEntry { entry.Index = 0; return entry }
+	seen := map[GIDEntry][]int{}
 	for _, entry := range table {
-		k := key{entry.Port, entry.GID, entry.Type, entry.Link}
-		seen[k] = append(seen[k], entry.Index)
+		seen[withoutIndex(entry)] = append(seen[withoutIndex(entry)], entry.Index)
 	}
 	for _, entry := range table {
 		address, isOfPod := ofPod[podAddress{entry.Link, entry.GID}]
@@ -91,15 +84,15 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 		if !isOfPod {
 			continue
 		}
-		if same := seen[key{entry.Port, entry.GID, entry.Type, entry.Link}]; len(same) > 1 {
+		if same := seen[withoutIndex(entry)]; len(same) > 1 {
 			if same[0] == entry.Index && address != "" {
 				ambiguous = append(ambiguous, fmt.Sprintf("the entries %v for %s on %s (%s) cannot be distinguished: "+
 					"another pod of the node has the same address", same, address, entry.Link, entry.Type))
 			}
 			continue
 		}
-		found = append(found, GID{Port: entry.Port, Index: entry.Index, GID: formatGID(entry.GID), Type: entry.Type,
-			Interface: entry.Link, Address: address})
+		found = append(found, GID{Port: entry.Port, Index: entry.Index, GID: entry.GID.StringExpanded(),
+			Type: entry.Type, Interface: entry.Link, Address: address})
 	}
 	slices.SortFunc(found, compareGIDs)
 	return found, ambiguous
@@ -154,16 +147,6 @@ func compareGIDs(a, b GID) int {
 	kind := func(g GID) int { return slices.Index([]string{GIDRoCEv2, GIDInfiniBand, GIDRoCEv1}, g.Type) }
 	return cmp.Or(strings.Compare(a.Interface, b.Interface), cmp.Compare(kind(a), kind(b)),
 		cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Index, b.Index))
-}
-
-// formatGID formats a GID as in sysfs.
-func formatGID(gid netip.Addr) string {
-	bytes := gid.As16()
-	groups := make([]string, 0, 8)
-	for i := 0; i < len(bytes); i += 2 {
-		groups = append(groups, hex.EncodeToString(bytes[i:i+2]))
-	}
-	return strings.Join(groups, ":")
 }
 
 // WithoutGID returns the addresses that have no GID on the links with the given indexes, formatted as "address on

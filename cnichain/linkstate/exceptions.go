@@ -45,7 +45,6 @@ func linkExceptions() map[uint16]string {
 	const (
 		baseline  = "part of the baseline, which restores it by name"
 		counter   = "a counter"
-		carrier   = "depends on the cable and the other end"
 		namespace = "describes the reply or a namespace, not the link"
 	)
 	return map[uint16]string{
