@@ -106,7 +106,7 @@ func checkShape(raw []byte) error {
 		// The decoder is case-insensitive as well.
 		i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
 		if i < 0 {
-			problems = append(problems, fmt.Errorf("unknown parameter %q: there are %s", name,
+			problems = append(problems, fmt.Errorf("unknown parameter %q: use one of %s", name,
 				strings.Join(shown, ", ")))
 			continue
 		}

@@ -35,7 +35,7 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"networkTopologyRef":{"name":"t"},"step":"s"}`: `unknown parameter "networkTopologyRef": use one of ` +
 			"step, interfaceName, mac, ips",
 		`{"macc":"02:00:00:00:00:01","ips":"10.68.0.7/24"}`: `ips must be a list, such as ["10.68.0.7/24"]; unknown ` +
-			`parameter "macc": there are step, interfaceName, mac, ips`,
+			`parameter "macc": use one of step, interfaceName, mac, ips`,
 		`{"ips":7}`:              `ips must be a list, such as ["10.1.0.5/24"]`,
 		`{"ips":[7]}`:            `ips must be a list, such as ["10.1.0.5/24"]`,
 		`{"mac":7}`:              `mac must be a string, in quotes, such as "02:00:00:00:00:05"`,
