@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,22 +53,24 @@ func metadataFiles() kubeletplugin.MetadataFileOperations {
 	}
 }
 
-// readMetadataHead returns the first document of a metadata file without the devices. The library reads a file only
-// when it updates it during RunPodSandbox, and uses only the generation and podClaimName. Decoding all attributes would
-// take longer than encoding the new ones.
+// readMetadataHead returns the first document of a metadata file without the devices, or all of the file if the version
+// of that document is unknown. The library reads a file only when it updates it during RunPodSandbox, and uses only the
+// generation and podClaimName. Decoding all attributes would take longer than encoding the new ones.
 func readMetadataHead(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // a path that the library composed
+	data, err := os.ReadFile(path) //nolint:gosec // a path that the library composed
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // opened for reading only
 	var head struct {
 		metav1.TypeMeta
 		metav1.ObjectMeta `json:"metadata"`
 		PodClaimName      *string `json:"podClaimName,omitempty"`
 	}
-	if err := json.NewDecoder(file).Decode(&head); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&head); err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	if !slices.Contains(metadataVersions(), head.GroupVersionKind().GroupVersion()) { // written by a later driver
+		return data, nil
 	}
 	return json.Marshal(head)
 }

@@ -49,6 +49,13 @@ func TestHeadOfMetadata(t *testing.T) {
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("head of a metadata file (-want +got):\n%s", diff)
 	}
+	later := []byte(`{"kind": "DeviceMetadata", "apiVersion": "metadata.resource.k8s.io/v9"}` + string(data))
+	if err := os.WriteFile(path, later, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if head, err := readMetadataHead(path); err != nil || !bytes.Equal(head, later) {
+		t.Errorf("head of a file from a later driver = %s, %v; want the whole file", head, err)
+	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
