@@ -31,6 +31,8 @@ type link struct {
 	// port determines the order of a function's links: uplinks come before representors, and ports are otherwise sorted
 	// by number.
 	port port
+	// rdmaPort is the port of the RDMA device that has this link, if it is not the first port.
+	rdmaPort *RDMAPort
 }
 
 // port distinguishes the links of a PCI function.

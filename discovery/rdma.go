@@ -98,7 +98,7 @@ func (r *rdmaReading) list() error {
 func (r *rdmaReading) readPorts(names []string) error {
 	read := make([]RDMAPort, len(names))
 	err := r.each(len(names), func(worker *sysfs, i int) error {
-		read[i] = worker.rdmaPort(names[i], 1, r.ofVFs[names[i]])
+		read[i], _ = worker.rdmaPort(names[i], 1, r.ofVFs[names[i]])
 		return nil
 	})
 	for i, name := range names {
@@ -205,13 +205,16 @@ func (r *rdmaReading) describe(netns string, links []link) {
 	for i := range links {
 		l := &links[i]
 		describe(&l.Device)
-		if l.port.number == 0 || len(l.RDMADevices) == 0 {
+		names := l.RDMADevices
+		if len(names) == 0 {
+			names = r.functions[l.function].RDMADevices
+		}
+		if l.port.number == 0 || len(names) == 0 {
 			continue
 		}
 		// An RDMA device with several ports, as on ConnectX-3, has a link for each port. dev_port starts at 0.
-		first := l.RDMADevices[0]
-		if port := r.rdmaPort(first, l.port.number+1, r.ofVFs[first]); port.State != "" {
-			l.RDMAPort = port
+		if port, exists := r.rdmaPort(names[0], l.port.number+1, r.ofVFs[names[0]]); exists {
+			l.rdmaPort = &port
 		}
 	}
 }

@@ -31,28 +31,31 @@ const (
 	maxPKeys = 8 * pKeyBlock
 )
 
-// rdmaPort reads a port of an RDMA device in the network namespace of the sysfs. The result is empty if there is no
-// such port. An Ethernet port of a virtual function is not read: drivers query the firmware for each port, and the
-// speed of the function's link is the rate.
-func (s *sysfs) rdmaPort(device string, number int, ofVF bool) RDMAPort {
+// rdmaPort reads a port of an RDMA device in the network namespace of the sysfs. exists is false if there is no such
+// port. An Ethernet port of a virtual function is not read: drivers query the firmware for each port, and the speed of
+// the function's link is the rate.
+func (s *sysfs) rdmaPort(device string, number int, ofVF bool) (port RDMAPort, exists bool) {
 	const class = "class/" + rdmaDirectory
 	target, ok := place{s, class, device}.link(device)
 	if !ok {
-		return RDMAPort{}
+		return RDMAPort{}, false
 	}
 	dir := place{s, path.Join(class, target, "ports", strconv.Itoa(number)), device}
+	if _, err := fs.Stat(s.fsys, dir.dir); err != nil && isAbsent(err) {
+		return RDMAPort{}, false
+	}
 	layer := dir.text("link_layer")
 	if layer == "" || layer == "Ethernet" && ofVF {
-		return RDMAPort{}
+		return RDMAPort{}, true
 	}
-	port := RDMAPort{State: dir.portState()}
+	port.State = dir.portState()
 	if slices.Contains([]string{"init", "armed", "active", "active_defer"}, port.State) {
 		port.Rate = dir.rate()
 	}
 	if layer == "InfiniBand" { // elsewhere, GIDs derive from addresses, and the default key is the only one
 		port.GUID, port.PKeys = dir.portGUID(), dir.partitionKeys()
 	}
-	return port
+	return port, true
 }
 
 // portState returns the name in the file "state", which contains for example "4: ACTIVE".

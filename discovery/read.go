@@ -100,6 +100,9 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 			d = d.withFunction(f)
 			delete(byAddress, l.function)
 		}
+		if l.rdmaPort != nil {
+			d.RDMAPort = *l.rdmaPort
+		}
 		if d.PFAddress != "" && d.AuxiliaryDevice == "" {
 			vfs = append(vfs, d)
 			continue
