@@ -348,4 +348,13 @@ func TestKernelBusy(t *testing.T) {
 	unrestorable("it is a port of the bridge br0")
 	must(t, netlink.LinkSetNoMaster(link))
 	busy("")
+	// The entries in the tables of a bridge and of a VXLAN move with the link.
+	must(t, netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "vx0"}, VxlanId: 7, Port: 4789,
+		Group: net.IPv4(192, 168, 50, 7)}))
+	for _, name := range []discovery.IfName{"br0", "vx0"} {
+		uses, err := discovery.Busy(t.Context(), sources, name)
+		if err != nil || len(uses) != 1 || uses[name].Reason != "" {
+			t.Errorf("Busy(%s) returned %+v, %v; want no use", name, uses, err)
+		}
+	}
 }

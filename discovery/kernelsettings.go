@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -26,23 +28,19 @@ const (
 func (k *kernel) Settings(link netlink.Link) (settings []string, err error) {
 	attrs := link.Attrs()
 	add := func(format string, args ...any) { settings = append(settings, fmt.Sprintf(format, args...)) }
-	proxies, err := k.NeighProxyList(attrs.Index, unix.AF_UNSPEC)
+	proxies, err := k.proxies(attrs.Index)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the proxy neighbors of %s: %w", attrs.Name, err)
 	}
-	for i := range proxies {
-		add("it answers for the neighbor %s", proxies[i].IP)
+	for _, address := range proxies {
+		add("it answers for the neighbor %s", address)
 	}
-	// EINVAL: the kernel keeps no such entries for links that are not Ethernet (ndo_dflt_fdb_dump).
-	entries, err := k.strict.NeighList(attrs.Index, unix.AF_BRIDGE)
-	if err != nil && !errors.Is(err, unix.EINVAL) {
+	entries, err := k.addresses(attrs, link.Type())
+	if err != nil {
 		return nil, fmt.Errorf("cannot list the forwarding entries of %s: %w", attrs.Name, err)
 	}
-	for i := range entries {
-		// The kernel itself adds multicast addresses.
-		if address := entries[i].HardwareAddr; len(address) > 0 && address[0]&1 == 0 {
-			add("it has the forwarding entry %s", address)
-		}
+	for _, address := range entries {
+		add("it has the forwarding entry %s", address)
 	}
 	hops, err := k.nexthops(attrs.Index)
 	if err != nil {
@@ -51,15 +49,64 @@ func (k *kernel) Settings(link netlink.Link) (settings []string, err error) {
 	for _, id := range hops {
 		add("the next hop %d uses it", id)
 	}
-	hooks, err := k.netfilterHooks(attrs.Name)
+	hooks, err := k.netfilterHooks(append([]string{attrs.Name}, attrs.AltNames...))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the netfilter hooks of %s: %w", attrs.Name, err)
 	}
 	return append(settings, hooks...), nil
 }
 
+// proxies returns the addresses that the kernel answers for on a link. The library cannot be used: it compares all
+// flags of an entry, and an administrator may have set others.
+func (k *kernel) proxies(link int) (addresses []net.IP, err error) {
+	entries, err := k.neighbors(&netlink.Ndmsg{Flags: netlink.NTF_PROXY})
+	for i := range entries {
+		if entries[i].LinkIndex == link {
+			addresses = append(addresses, entries[i].IP)
+		}
+	}
+	return addresses, err
+}
+
+func (k *kernel) neighbors(header nl.NetlinkRequestData) (entries []*netlink.Neigh, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: &k.links}
+	request.AddData(header)
+	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	for _, message := range messages {
+		entry, parseErr := netlink.NeighDeserialize(message)
+		if parseErr != nil {
+			return nil, parseErr
+		}
+		entries = append(entries, entry)
+	}
+	return entries, err
+}
+
+// addresses returns the unicast addresses that an administrator or an upper link in another namespace has added to a
+// link (ndo_dflt_fdb_dump). The entries of bridges and VXLANs are in their own tables, which move with the link. The
+// kernel itself adds multicast addresses.
+func (k *kernel) addresses(link *netlink.LinkAttrs, kind string) (addresses []net.HardwareAddr, err error) {
+	if link.EncapType != "ether" || kind == "vxlan" { // other links have no such entries
+		return nil, nil
+	}
+	header := nl.NewIfInfomsg(unix.AF_BRIDGE) // the kernel filters by this header's index (valid_fdb_dump_legacy)
+	header.Index = int32(link.Index)          //nolint:gosec // an index
+	entries, err := k.neighbors(header)
+	for _, entry := range entries {
+		isOwn := entry.Flags&netlink.NTF_SELF != 0 && entry.State&netlink.NUD_PERMANENT != 0
+		if isOwn && entry.LinkIndex == link.Index && len(entry.HardwareAddr) > 0 && entry.HardwareAddr[0]&1 == 0 {
+			addresses = append(addresses, entry.HardwareAddr)
+		}
+	}
+	return addresses, err
+}
+
 // nexthops returns the IDs of the next hop objects that use a link. With net.ipv4.nexthop_compat_mode=0, the routes
 // that use them do not contain the link. Kernels before 5.3 do not have such objects.
+//
+// FRR before 10.2 makes objects without a gateway for the kernel's own routes, such as the link-local one of any link
+// that is up, and makes them again when the link returns. They are omitted.
 func (k *kernel) nexthops(link int) (ids []uint32, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEXTHOP, unix.NLM_F_DUMP)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: &k.links}
@@ -70,39 +117,48 @@ func (k *kernel) nexthops(link int) (ids []uint32, err error) {
 		return nil, nil
 	}
 	for _, message := range messages {
-		for kind, value := range attributes(message[unix.SizeofNhmsg:]) {
-			if kind == unix.NHA_ID && len(value) == 4 {
-				ids = append(ids, binary.NativeEndian.Uint32(value))
-			}
+		const protocol = 2 // the offset of nh_protocol in struct nhmsg
+		object := message[unix.SizeofNhmsg:]
+		isImplied := message[protocol] == unix.RTPROT_ZEBRA && nested(object, unix.NHA_GATEWAY) == nil
+		if id := nested(object, unix.NHA_ID); len(id) == 4 && !isImplied {
+			ids = append(ids, binary.NativeEndian.Uint32(id))
 		}
 	}
 	return ids, err
 }
 
-// netfilterHooks returns the chains and flowtables of nftables that are attached to a link by name.
-func (k *kernel) netfilterHooks(link string) ([]string, error) {
-	chains, err := k.netfilter(unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_NEWCHAIN, unix.NFPROTO_NETDEV)
-	if err != nil {
-		return nil, err
+// netfilterHooks returns the chains and flowtables of nftables that are attached to a link by one of its names. Names
+// with a wildcard are ignored: kernels that have them attach the hooks again when the link returns.
+func (k *kernel) netfilterHooks(names []string) ([]string, error) {
+	var chains [][]byte
+	for _, family := range []uint8{unix.NFPROTO_NETDEV, unix.NFPROTO_INET} { // no others have ingress chains
+		found, err := k.netfilter(unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_NEWCHAIN, family)
+		if errors.Is(err, unix.EINVAL) {
+			return nil, nil // the kernel does not support nftables
+		}
+		if err != nil {
+			return nil, err
+		}
+		chains = append(chains, found...)
 	}
 	// The kernel filters by family, but flowtables exist in three of them.
 	tables, err := k.netfilter(unix.NFT_MSG_GETFLOWTABLE, unix.NFT_MSG_NEWFLOWTABLE, unix.NFPROTO_UNSPEC)
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EINVAL) { // the kernel may not support flowtables
 		return nil, err
 	}
-	return hooksOf(link, chains, tables), nil
+	return hooksOf(names, chains, tables), nil
 }
 
-func hooksOf(link string, chains, tables [][]byte) (hooks []string) {
+func hooksOf(names []string, chains, tables [][]byte) (hooks []string) {
 	for _, chain := range chains {
 		hook := nested(chain, unix.NFTA_CHAIN_HOOK)
-		if text(nested(hook, unix.NFTA_HOOK_DEV)) == link || listsDevice(nested(hook, nftaHookDevs), link) {
+		if slices.Contains(names, text(nested(hook, unix.NFTA_HOOK_DEV))) || listsDevice(nested(hook, nftaHookDevs), names) {
 			hooks = append(hooks, fmt.Sprintf("the nftables chain %s is attached to it",
 				text(nested(chain, unix.NFTA_CHAIN_NAME))))
 		}
 	}
 	for _, table := range tables {
-		if listsDevice(nested(nested(table, nftaFlowtableHook), nftaFlowtableHookDevs), link) {
+		if listsDevice(nested(nested(table, nftaFlowtableHook), nftaFlowtableHookDevs), names) {
 			hooks = append(hooks, fmt.Sprintf("the nftables flowtable %s contains it",
 				text(nested(table, nftaFlowtableName))))
 		}
@@ -110,8 +166,8 @@ func hooksOf(link string, chains, tables [][]byte) (hooks []string) {
 	return hooks
 }
 
-// netfilter returns the attributes of all nftables objects of one type. There are none if the kernel has no nftables
-// (EINVAL) or no netfilter at all.
+// netfilter returns the attributes of all nftables objects of one type. The error is EINVAL if the kernel does not
+// support the type.
 func (k *kernel) netfilter(get, reply int, family uint8) (objects [][]byte, err error) {
 	if k.filters == nil {
 		return nil, nil
@@ -121,9 +177,6 @@ func (k *kernel) netfilter(get, reply int, family uint8) (objects [][]byte, err 
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: k.filters}
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: family})
 	messages, err := request.Execute(unix.NETLINK_NETFILTER, uint16(subsystem|reply))
-	if errors.Is(err, unix.EINVAL) {
-		return nil, nil
-	}
 	for _, message := range messages {
 		objects = append(objects, message[nl.SizeofNfgenmsg:])
 	}
@@ -140,9 +193,9 @@ func nested(data []byte, kind uint16) []byte {
 	return nil
 }
 
-func listsDevice(list []byte, link string) bool {
+func listsDevice(list []byte, names []string) bool {
 	for kind, value := range attributes(list) {
-		if kind&nftTypeMask == nftaDeviceName && text(value) == link {
+		if kind&nftTypeMask == nftaDeviceName && slices.Contains(names, text(value)) {
 			return true
 		}
 	}

@@ -28,6 +28,7 @@ func TestHooksOfLink(t *testing.T) {
 		chain("one", name(unix.NFTA_HOOK_DEV, "eth0")),
 		chain("several", nest(nftaHookDevs, device("eth1"), device("eth0"))),
 		chain("longer", name(unix.NFTA_HOOK_DEV, "eth01")),
+		chain("alias", name(unix.NFTA_HOOK_DEV, "rack7")),
 		chain("none"),
 		{1, 2, 3},
 	}
@@ -38,8 +39,9 @@ func TestHooksOfLink(t *testing.T) {
 			nest(nftaFlowtableHookDevs, device("eth1")))),
 	}
 	want := []string{"the nftables chain one is attached to it", "the nftables chain several is attached to it",
+		"the nftables chain alias is attached to it",
 		"the nftables flowtable fast contains it"}
-	if diff := cmp.Diff(want, hooksOf("eth0", chains, tables)); diff != "" {
+	if diff := cmp.Diff(want, hooksOf([]string{"eth0", "rack7"}, chains, tables)); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 }

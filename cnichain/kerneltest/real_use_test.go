@@ -98,6 +98,10 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 			return netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
 				Flags: netlink.NTF_PROXY, IP: net.IPv4(192, 168, 50, 8)})
 		},
+		"proxy router": func(_ *realLab, link netlink.Link) error {
+			return netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET6,
+				Flags: netlink.NTF_PROXY | netlink.NTF_ROUTER, IP: net.ParseIP("fd00::8")})
+		},
 		"forwarding entry": func(_ *realLab, link netlink.Link) error {
 			return netlink.NeighAppend(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE,
 				Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 9, 7}})
@@ -109,18 +113,22 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	}
 	for name, object := range map[string]string{
 		"nftables chain":            "chain netdev used in { type filter hook ingress device %s priority 0; }",
+		"nftables chain of inet":    "chain inet used in { type filter hook ingress device %s priority 0; }",
 		"nftables chain of several": "chain netdev used in { type filter hook ingress devices = { lo, %s } priority 0; }",
 	} {
 		uses[name] = func(l *realLab, link netlink.Link) error {
 			l.Cleanup(unusedByFilters)
-			return nft("add table netdev used; add " + fmt.Sprintf(object, link.Attrs().Name))
+			return nft("add table netdev used; add table inet used; add " + fmt.Sprintf(object, link.Attrs().Name))
 		}
 	}
 	return uses
 }
 
-// unusedByFilters deletes the table that nodeUses adds. After most tests, the table does not exist.
-func unusedByFilters() { _ = nft("delete table netdev used") }
+// unusedByFilters deletes the tables that nodeUses adds. After most tests, they do not exist.
+func unusedByFilters() {
+	_ = nft("delete table netdev used")
+	_ = nft("delete table inet used")
+}
 
 func nft(commands string) error {
 	if output, err := exec.Command("nft", commands).CombinedOutput(); err != nil {
