@@ -73,7 +73,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	}
 	m.options.OperatorPrefix = cmp.Or(options.OperatorPrefix, operatorPrefix(objects))
 	// The operator's pools and networks are read first, because pods and other networks refer to them.
-	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}, m.podReaders()} {
+	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}} {
 		for _, o := range objects {
 			if do := read[o.kind]; do != nil {
 				o.isRead = true
@@ -82,7 +82,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 		}
 	}
 	for _, o := range objects {
-		if !o.isRead {
+		if !o.isRead && !m.readPods(o) {
 			m.skip(o, "objects of this kind are not translated")
 		}
 	}
@@ -136,18 +136,7 @@ func (m *importer) make(result *Result) error {
 			}
 		}
 	}
-	var changed []any
-	for _, w := range m.workloads {
-		switch {
-		case m.staysAsItIs(w):
-			w.explainStay()
-		case m.isUnclear(w) || !m.composeFor(w): // both calls add a finding
-		case m.change(w):
-			changed = append(changed, w.document)
-		default:
-			w.add(false, "", nil, "was not changed: it uses none of the translated networks and resources")
-		}
-	}
+	changed := m.changeWorkloads()
 	m.dropParts()
 	networks := slices.DeleteFunc(slices.Concat(m.networks, m.composed), func(n *network) bool {
 		return n.topology == nil || n.partOf != ""
@@ -180,6 +169,30 @@ func (m *importer) make(result *Result) error {
 		result.Objects[i] = values
 	}
 	return nil
+}
+
+// changeWorkloads replaces networks and resources in pods with claims, and returns the objects that it has changed.
+func (m *importer) changeWorkloads() (changed []any) {
+	var last *source
+	for _, w := range m.workloads {
+		switch {
+		case m.staysAsItIs(w):
+			w.explainStay()
+		case m.isUnclear(w) || !m.composeFor(w): // both calls add a finding
+		case m.change(w):
+			if last != w.source { // an object may contain several pods
+				changed = append(changed, w.document)
+			}
+			last = w.source
+			if w.isTemplate {
+				w.add(false, w.place(), nil, "if kubectl apply reports the unknown field resourceClaims, the "+
+					"CustomResourceDefinition of this kind is too old: update it")
+			}
+		default:
+			w.add(false, w.place(), nil, "was not changed: it uses none of the translated networks and resources")
+		}
+	}
+	return changed
 }
 
 // templatesOf creates a network's claim template in the network's namespace, unless every claim must set addresses. For

@@ -23,6 +23,7 @@ type workload struct {
 	document        map[string]any
 	namespace, name string
 	path            string // the path of the pod in the document, for use in findings
+	isTemplate      bool   // the pod was found in an object of an unknown kind
 	pod             map[string]any
 	networks        []*selection
 	composed        *network // the network that is composed of the pod's networks; nil if there is none
@@ -48,23 +49,55 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
-// podReaders returns the functions that read objects of the kinds that contain a pod.
-func (m *importer) podReaders() map[string]func(*object) {
-	readers := map[string]func(*object){}
-	for kind := range podPaths() {
-		readers[kind] = m.readWorkload
+// place returns the path of the pod in the document.
+func (w *workload) place() string { return strings.TrimSuffix(w.path, ".") }
+
+// readPods reads the pod of a known kind, or all pod templates in the spec of another kind. An MPIJob, for example, has
+// one for each type of replica. It returns false if there are none.
+func (m *importer) readPods(o *object) (found bool) {
+	keys, isKnown := podPaths()[o.kind]
+	path, pod := "", o.values
+	for _, key := range keys {
+		path += key + "."
+		pod = objectAt(pod, key)
 	}
-	return readers
+	add := func(path string, pod map[string]any) {
+		found = true
+		m.readPod(&workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, path: path,
+			isTemplate: !isKnown, pod: pod})
+	}
+	if !isKnown || objectAt(pod, "spec") == nil { // other API groups also have kinds with these names
+		eachTemplate("spec.", o.values["spec"], add)
+	}
+	if isKnown && !found {
+		add(path, pod)
+	}
+	if found {
+		o.forget() // the document is kept as a whole
+	}
+	return found
 }
 
-// readWorkload reads the annotation of a pod.
-func (m *importer) readWorkload(o *object) {
-	o.forget() // the document is kept as a whole
-	w := &workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, pod: o.values}
-	for _, key := range podPaths()[o.kind] {
-		w.pod, _ = w.pod[key].(map[string]any)
-		w.path += key + "."
+// eachTemplate calls do for each object with containers in its spec, at any depth.
+func eachTemplate(path string, value any, do func(path string, pod map[string]any)) {
+	switch value := value.(type) {
+	case []any:
+		for i, item := range value {
+			eachTemplate(fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), i), item, do)
+		}
+	case map[string]any:
+		if _, isPod := objectAt(value, "spec")["containers"].([]any); isPod {
+			do(path, value)
+			return
+		}
+		for _, key := range sortedKeys(value) {
+			eachTemplate(path+key+".", value[key], do)
+		}
 	}
+}
+
+// readPod reads the annotation of a pod.
+func (m *importer) readPod(w *workload) {
 	if objectAt(w.document, "metadata") == nil || objectAt(w.pod, "spec") == nil {
 		w.add(true, w.path+"spec", nil, "metadata or the spec of the pod is missing, so it was not changed: add it")
 		return
