@@ -12,18 +12,20 @@ func importCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import -f FILE...",
 		Short: "Translate Multus and SR-IOV configuration",
-		Long: `Use import to migrate from Multus, the SR-IOV device plugin or the SR-IOV operator. It reads files and
-changes nothing.
+		Long: `Use import to migrate from Multus, the SR-IOV device plugin, the SR-IOV operator or the NVIDIA network
+operator. It reads files and changes nothing.
 
 Files may contain, also as lists that kubectl writes
   NetworkAttachmentDefinition       becomes a NetworkTopology and a ResourceClaimTemplate; if it names a link of the
                                     node, also a DeviceExposurePolicy for the link
   SriovNetwork, SriovIBNetwork,     the same, without the NetworkAttachmentDefinition that the operator creates from it
-    OVSNetwork
-  ConfigMap of the device plugin,   becomes one DeviceExposurePolicy per resource
-    SriovNetworkNodePolicy
-  Pod, Deployment, StatefulSet,     the same object, with claims instead of the annotation
-    DaemonSet, Job, CronJob...      k8s.v1.cni.cncf.io/networks and of the device plugin's resources
+    OVSNetwork, HostDeviceNetwork,
+    MacvlanNetwork, IPoIBNetwork
+  ConfigMap of a device plugin,     becomes one DeviceExposurePolicy per resource; if pods share RDMA devices, also a
+    SriovNetworkNodePolicy,         NetworkTopology and a ResourceClaimTemplate
+    NicClusterPolicy, NicNodePolicy
+  Pod, Deployment, Job, MPIJob...,  the same object, with claims instead of the annotation
+    all kinds with pod templates    k8s.v1.cni.cncf.io/networks and of the device plugin's resources
 Pass all files together, so that networks are matched with their resources, and pods with their networks. Networks
 that use interfaces of other networks of a pod, such as a bond, become one topology with these networks.
 
@@ -38,6 +40,10 @@ Exit status: 0 no manual changes are needed, 1 manual changes are needed, 2 the 
 		Example: `  # translate everything in a cluster
   kubectl get net-attach-def,sriovnetworknodepolicies,sriovnetworks -A -o yaml > old.yaml
   netdra import -f old.yaml -f pods.yaml > new.yaml
+
+  # translate the objects of the NVIDIA network operator
+  kubectl get nicclusterpolicies,hostdevicenetworks,macvlannetworks,ipoibnetworks,mpijobs -A -o yaml > old.yaml
+  netdra import -f old.yaml > new.yaml
 
   # translate the device plugin without the operator
   kubectl -n kube-system get configmap sriovdp-config -o yaml | netdra import -f - -f networks.yaml
@@ -65,7 +71,7 @@ func addImportFlags(cmd *cobra.Command, flags *importer.Command) {
 	set.StringVar(&flags.DevicePluginPrefix, "device-plugin-prefix", "intel.com",
 		"prefix of resource names, if the device plugin's configuration does not set one")
 	set.StringVar(&flags.OperatorPrefix, "operator-prefix", "",
-		"prefix of the operator's resource names (RESOURCE_PREFIX of the operator); by default, the prefix with which "+
+		"prefix of the SR-IOV operator's resource names (its RESOURCE_PREFIX); by default, the prefix with which "+
 			"the input requests them, or openshift.io")
 	set.BoolVar(&flags.KeepResourceNames, "keep-resource-names", false,
 		"map the existing resource names to topologies, and leave pods unchanged that need nothing else")

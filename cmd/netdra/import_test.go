@@ -66,3 +66,31 @@ func TestSimulateImported(t *testing.T) {
 		}
 	}
 }
+
+// A pod gets a macvlan interface on a link, and the files of the link's RDMA device, which pods share.
+func TestSimulateSharedRDMA(t *testing.T) {
+	dir, _ := recordedExample(t, "example6")
+	for sharers, want := range map[string]int{"2": exit.OK, "1": exit.Failed} {
+		_, imported, _ := runNetdra(t, network("enp3s0f0")+`---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rdma-devices, namespace: kube-system}
+data:
+  config.json: '{"configList": [{"resourceName": "hca", "rdmaHcaMax": `+sharers+`, "devices": ["enp3s0f0"]}]}'
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: servers, namespace: apps}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: servers}}
+  template:
+    metadata: {labels: {app: servers}, annotations: {k8s.v1.cni.cncf.io/networks: lan}}
+    spec: {containers: [{name: main, image: none, resources: {limits: {rdma/hca: 1}}}]}
+`, "import", "-f", "-")
+		code, stdout, stderr := runNetdra(t, imported, "simulate", "-f", "-", "--machines", dir)
+		if code != want {
+			t.Errorf("%s sharers: exit status %d\n%s\n%s", sharers, code, stdout, stderr)
+		}
+	}
+}

@@ -188,6 +188,9 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 			left.count)
 		return
 	}
+	if slices.ContainsFunc(n.pools, func(p *pool) bool { return p.shared }) {
+		left.count = 1 // each further device would have given the same files
+	}
 	for range left.count {
 		w.addClaim(n, m.plainTemplate(n, w.namespace), map[string]*need{name: left})
 	}

@@ -40,7 +40,7 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 // A value of the wrong type might have restricted the selection, so a policy with such a value selects nothing until
 // the user has resolved the finding.
 func TestWhatCannotBeReadSelectsNothing(t *testing.T) {
-	const plugin, operator = `
+	const plugin, operator, shared, nvidia = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: sriovdp-config, namespace: kube-system}
@@ -50,6 +50,18 @@ apiVersion: sriovnetwork.openshift.io/v1
 kind: SriovNetworkNodePolicy
 metadata: {name: pool, namespace: operator}
 spec: {resourceName: fast, numVfs: 4, nicSelector: {pfNames: [p0]}, %s}
+`, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rdma-devices, namespace: kube-system}
+data: {config.json: '{"configList": [%s]}'}
+`, `
+apiVersion: mellanox.com/v1alpha1
+kind: NicClusterPolicy
+metadata: {name: nic-cluster-policy}
+spec:
+  sriovDevicePlugin: {config: '{"resourceList": [{"resourceName": "fast", "selectors": [{"vendors": ["15b3"]}]}]}'}
+  %s
 `
 	for input, selects := range map[string]bool{
 		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": [{"vendors": ["15b3"]}]}`):                  true,
@@ -63,6 +75,22 @@ spec: {resourceName: fast, numVfs: 4, nicSelector: {pfNames: [p0]}, %s}
 		fmt.Sprintf(operator, `nodeSelector: {rack: 5}`):                                                       false,
 		fmt.Sprintf(operator, `linkType: [ib]`):                                                                false,
 		fmt.Sprintf(operator, `isRdma: "yes"`):                                                                 false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2, "devices": ["p0v0"]}`):                     true,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2, "selectors": {"linkTypes": ["ether"]}}`):   true,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 0, "selectors": {"vendors": ["15b3"]}}`):      false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": "2", "selectors": {"vendors": [15]}}`):        false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2, "devices": "p0v0", "selectors": "15b3"}`):  false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2, "selectors": {"pfNames": ["p0"]}}`):        false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2, "selectors": {}}`):                         false,
+		fmt.Sprintf(shared, `{"resourceName": "a", "rdmaHcaMax": 2}`):                                          false,
+		fmt.Sprintf(nvidia, ""):                     true,
+		fmt.Sprintf(nvidia, "nodeAffinity: worker"): false,
+		fmt.Sprintf(nvidia, affinity("{matchExpressions: [{key: rack, operator: Exists}]}")):        true,
+		fmt.Sprintf(nvidia, affinity("{matchFields: [{key: metadata.name}]}")):                      false,
+		fmt.Sprintf(nvidia, affinity("{matchExpressions: [{key: rack, operator: Exists, on: 1}]}")): false,
+		fmt.Sprintf(nvidia, affinity("{matchExpressions: []}")):                                     false,
+		fmt.Sprintf(nvidia, affinity("{matchExpressions: [{key: a, operator: Exists}]}, "+
+			"{matchExpressions: [{key: rack, operator: Exists}]}")): false,
 	} {
 		result, made := importText(t, input, options())
 		policies := policiesIn(t, made)
@@ -70,9 +98,10 @@ spec: {resourceName: fast, numVfs: 4, nicSelector: {pfNames: [p0]}, %s}
 			t.Fatalf("%s: got %d policies, want 1: %v", input, len(policies), result.Findings)
 		}
 		function := discovery.Device{Name: "p0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:03:02.0",
-			PFName: "p0", Vendor: "15b3", Product: "1018", NUMANode: discovery.None, VLANID: discovery.None}
+			PFName: "p0", Vendor: "15b3", Product: "1018", NUMANode: discovery.None, VLANID: discovery.None,
+			Interface: "p0v0", RDMA: true}
 		decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{function}}, policies,
-			policy.Node{Name: "n"})
+			policy.Node{Name: "n", Labels: map[string]string{known().NICLabel: "true", "rack": "r1"}})
 		if got := len(decision.Devices[0].Personas) > 0; got != selects {
 			t.Errorf("%s: the policy selects the function: %t; selector: %s", input, got, policies[0].Spec.Selector.CEL)
 		}
@@ -223,4 +252,9 @@ func TestScalableFunctionsAreSelected(t *testing.T) {
 	if got := strings.Join(p.terms, " && "); len(findings) > 0 || got != want {
 		t.Errorf("got findings %v and the selector\n%s, want\n%s", findings, got, want)
 	}
+}
+
+// affinity returns the field nodeAffinity with required terms.
+func affinity(terms string) string {
+	return "nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [" + terms + "]}}"
 }

@@ -18,10 +18,14 @@ var equivalentsFile []byte //nolint:gochecknoglobals // required for embedding f
 type equivalents struct {
 	FunctionPlugin string `json:"functionPlugin"`
 	LinkPlugin     string `json:"linkPlugin"`
+	FilePlugin     string `json:"filePlugin"`
+	NICLabel       string `json:"nicLabel"`
 	NameParameter  string `json:"nameParameter"`
 	Networks       map[string]struct {
-		Type       string            `json:"type"`
-		Parameters map[string]string `json:"parameters"`
+		Type           string            `json:"type"`
+		ResourcePrefix string            `json:"resourcePrefix"`
+		Namespace      string            `json:"namespace"`
+		Parameters     map[string]string `json:"parameters"`
 	} `json:"networks"`
 	RDMAPlugins       []string          `json:"rdmaPlugins"`
 	AnnotationPlugins []string          `json:"annotationPlugins"`

@@ -46,14 +46,15 @@ type Result struct {
 // importer performs one translation: it reads the input and then creates the output. It can be used only once and is
 // not safe for concurrent use.
 type importer struct {
-	options   Options
-	pools     []*pool
-	networks  []*network
-	composed  []*network // composed of several networks
-	workloads []*workload
-	templates []*resourceapi.ResourceClaimTemplate
-	names     map[string]bool             // the created objects, as "KIND NAME"
-	schemas   []*v1alpha1.CNIPluginSchema // schemas that topologies need in addition to the built-in ones
+	options     Options
+	pools       []*pool
+	networks    []*network
+	composed    []*network // composed of several networks
+	workloads   []*workload
+	templates   []*resourceapi.ResourceClaimTemplate
+	names       map[string]bool             // the created objects, as "KIND NAME"
+	nicPolicies map[string]bool             // the policies of the NVIDIA network operator in the input, as "KIND NAME"
+	schemas     []*v1alpha1.CNIPluginSchema // schemas that topologies need in addition to the built-in ones
 }
 
 // Import translates documents. It returns an error only if documents cannot be read; all other problems become
@@ -65,15 +66,18 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &importer{options: options, names: map[string]bool{}}
+	m := &importer{options: options, names: map[string]bool{}, nicPolicies: map[string]bool{}}
 	for _, o := range objects {
 		if o.namespace == "" {
 			o.namespace = options.Namespace
 		}
 	}
 	m.options.OperatorPrefix = cmp.Or(options.OperatorPrefix, operatorPrefix(objects))
-	// The operator's pools and networks are read first, because pods and other networks refer to them.
-	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}} {
+	// Objects from which operators create other objects are read before these. Pools and networks are read before pods
+	// and other networks, which refer to them.
+	for _, read := range []map[string]func(*object){
+		{kindNICClusterPolicy: m.readNICPolicy, kindNICNodePolicy: m.readNICPolicy},
+		m.pooling(), {kindNetwork: m.readNetwork}} {
 		for _, o := range objects {
 			if do := read[o.kind]; do != nil {
 				o.isRead = true
@@ -88,8 +92,8 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	}
 	if len(m.pools)+len(m.networks)+len(m.workloads) == 0 && len(result.Findings) == 0 {
 		return nil, errors.New("cannot import: the input contains nothing to translate; pass files with " +
-			"NetworkAttachmentDefinitions, the ConfigMap of the SR-IOV device plugin, SriovNetworkNodePolicies, " +
-			"SriovNetworks, or pods")
+			"NetworkAttachmentDefinitions, the ConfigMap of the SR-IOV device plugin, objects of the SR-IOV operator " +
+			"or the NVIDIA network operator, or pods")
 	}
 	err = m.make(result)
 	for _, o := range objects {
@@ -213,7 +217,7 @@ func (m *importer) templatesOf(n *network) {
 }
 
 // ownNetworks creates topologies for pools that no network uses. Device plugins do not require a network. As before,
-// pods that use such a pool get only the virtual function.
+// pods that use such a pool get only the virtual function, or the files of a shared device.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
@@ -224,6 +228,9 @@ func (m *importer) ownNetworks() {
 		plugin := known().FunctionPlugin
 		if p.subfunctions {
 			plugin = known().LinkPlugin
+		}
+		if p.shared {
+			plugin = known().FilePlugin
 		}
 		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": plugin})}
 		m.networks = append(m.networks, n)

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,7 +47,7 @@ func (m *importer) readNetwork(o *object) {
 	switch {
 	case m.network(o.namespace, o.name) != nil:
 		o.forget()
-		o.add(false, "", nil, "a network of this name was already read, so this one was skipped: either the SR-IOV "+
+		o.add(false, "", nil, "a network of this name was already read, so this one was skipped: either an "+
 			"operator creates it, or the input contains it twice")
 		return
 	case config == nil && o.child("spec").text("config") == "":
@@ -74,16 +75,24 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads an object from which the SR-IOV operator creates a NetworkAttachmentDefinition. It builds
-// the same configuration as the operator, so that it can be translated like that of any other network.
+// readOperatorNetwork reads an object from which an operator creates a NetworkAttachmentDefinition. It builds the same
+// configuration as the operator, so that it can be translated like that of any other network.
 func (m *importer) readOperatorNetwork(o *object) {
-	o.readMetadata()
-	kind, spec := known().Networks[o.kind], o.child("spec")
-	n := &network{source: o.source, namespace: spec.text("networkNamespace"), name: o.name, cniName: o.name}
-	if n.namespace == "" {
-		n.namespace = o.namespace
+	annotations := o.readMetadata()
+	for _, key := range sortedKeys(annotations.values) {
+		if strings.HasSuffix(key, "/last-network-namespace") { // the operators store their state in it
+			annotations.ignore(key)
+		}
 	}
-	n.resource = m.options.OperatorPrefix + "/" + spec.text("resourceName")
+	kind, spec := known().Networks[o.kind], o.child("spec")
+	n := &network{source: o.source, name: o.name, cniName: o.name,
+		namespace: cmp.Or(spec.text("networkNamespace"), kind.Namespace, o.namespace)}
+	if prefix := kind.ResourcePrefix; prefix != "" {
+		if prefix == defaultOperatorPrefix {
+			prefix = m.options.OperatorPrefix
+		}
+		n.resource = prefix + "/" + strings.TrimPrefix(spec.text("resourceName"), prefix+"/")
+	}
 	config := map[string]any{"type": kind.Type}
 	for _, field := range sortedKeys(kind.Parameters) {
 		if value := spec.pop(field); value != nil && value != "" {

@@ -13,7 +13,7 @@ import (
 )
 
 // poolPolicies returns policies that offer the devices in pools. As with device plugins, a device is offered to only
-// one pod at a time.
+// one pod at a time, unless the pool is shared.
 func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
@@ -23,7 +23,10 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 			continue
 		}
 		value := attributeValue(p.resource)
-		made := newPolicy(p.name, allOf(p.terms), p.plugins, true)
+		made := newPolicy(p.name, allOf(p.terms), p.plugins, p.sharers)
+		if p.shared { // other resources and networks may share the same devices
+			made.Spec.Exposure.DeviceNameSuffix = suffix(p.name)
+		}
 		made.Spec.Priority = p.priority
 		made.Spec.Exposure.AdditionalAttributes = map[string]policyapi.AttributeValue{
 			attributeResource: {String: &value},
@@ -31,8 +34,8 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 		if p.reserved {
 			made.Spec.Exposure.ResourceName = p.resource // Multus identifies the devices by this name
 		}
-		if len(p.nodes) > 0 {
-			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes}
+		if len(p.nodes)+len(p.nodeRequirements) > 0 {
+			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes, MatchExpressions: p.nodeRequirements}
 		}
 		all = appendValid(all, made, p.source)
 	}
@@ -73,7 +76,11 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 		seen[key] = true
 		schema, _ := m.options.Schemas.Lookup(plugin)
 		moves := schema.Output.Devices == movesDevice
-		made := newPolicy(m.unique("policy", n.link, plugin), n.selector, []string{plugin}, moves)
+		limit := sharers
+		if moves {
+			limit = ""
+		}
+		made := newPolicy(m.unique("policy", n.link, plugin), n.selector, []string{plugin}, limit)
 		made.Spec.Exposure.DeviceNameSuffix = suffix(plugin)
 		if !moves {
 			made.Spec.Exposure.ExclusionGroup = m.exclusionGroup(n.selector, plugin)
@@ -85,9 +92,9 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// suffix returns the suffix for the device names of a plugin's entries.
-func suffix(plugin string) string {
-	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
+// suffix returns the suffix for the device names of the entries of a plugin or a resource.
+func suffix(name string) string {
+	return "-" + strings.Trim(stepName(name, nil)[:min(len(stepName(name, nil)), 31)], "-")
 }
 
 // exclusionGroup returns the exclusion group for a plugin that cannot share a link with some other plugin; empty if it
@@ -108,20 +115,20 @@ func (m *importer) exclusionGroup(selector, plugin string) string {
 	return ""
 }
 
-// newPolicy returns a policy that offers the selected devices for use with plugins. Shared devices get a capacity;
-// otherwise, an unlimited number of pods could share them.
-func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
+// newPolicy returns a policy that offers the selected devices for use with plugins. limit is the maximum number of pods
+// that share a device. If it is empty, devices are exclusive.
+func newPolicy(name, selector string, plugins []string, limit string) *policyapi.DeviceExposurePolicy {
 	exposure := &policyapi.Exposure{}
 	plugins = slices.Clone(plugins)
 	slices.Sort(plugins)
 	for _, plugin := range slices.Compact(plugins) {
 		exposure.SupportedCNIPlugins = append(exposure.SupportedCNIPlugins,
-			policyapi.CNIPlugin{Name: plugin, Exclusive: exclusive})
+			policyapi.CNIPlugin{Name: plugin, Exclusive: limit == ""})
 	}
-	if !exclusive {
+	if limit != "" {
 		defaultAmount := amount("1")
 		exposure.AllowMultipleAllocations = true
-		exposure.Capacity = map[string]policyapi.Capacity{"interfaces": {Value: amount(sharers),
+		exposure.Capacity = map[string]policyapi.Capacity{"interfaces": {Value: amount(limit),
 			RequestPolicy: &policyapi.RequestPolicy{Default: &defaultAmount}}}
 	}
 	made := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{

@@ -3,6 +3,8 @@ package importer
 import (
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // pool is a device plugin resource: a set of devices that pods request by the name of the resource. terms are CEL
@@ -15,9 +17,11 @@ type pool struct {
 	nodes    map[string]string
 	priority int32
 	use
-	subfunctions bool     // the devices are scalable functions
-	reserved     bool     // Multus will attach the devices
-	plugins      []string // plugins of the networks that use the pool
+	sharers          string // the maximum number of pods that share a device; empty if devices are exclusive
+	nodeRequirements []metav1.LabelSelectorRequirement
+	subfunctions     bool     // the devices are scalable functions
+	reserved         bool     // Multus will attach the devices
+	plugins          []string // plugins of the networks that use the pool
 }
 
 // use describes how containers access the devices in a pool. A topology uses all of its devices in the same way.
@@ -26,6 +30,8 @@ type use struct {
 	rdma bool
 	// vhost is true if containers get the device files required by virtio-user ports.
 	vhost bool
+	// shared is true if several pods share a device, of which their containers only use the files.
+	shared bool
 }
 
 // maxAttribute is the maximum length of a string attribute of a device in bytes.
@@ -46,13 +52,18 @@ func attributeValue(resource string) string {
 // defaultPriority is the priority of policies that do not specify one.
 const defaultPriority = 100
 
-// readConfigMap reads the SR-IOV device plugin's resources. It skips all other ConfigMaps.
+// readConfigMap reads the resources of the SR-IOV device plugin or the RDMA shared device plugin. It skips all other
+// ConfigMaps.
 func (m *importer) readConfigMap(o *object) {
+	if m.isCreatedByNICPolicy(o) {
+		m.skip(o, "the NVIDIA network operator creates it from a policy that was already read")
+		return
+	}
 	data := o.child("data")
 	found := false
 	for _, key := range sortedKeys(data.values) {
 		text, _ := data.values[key].(string)
-		if !strings.Contains(text, "resourceList") {
+		if !strings.Contains(text, "resourceList") && (key != "config.json" || !strings.Contains(text, "configList")) {
 			continue
 		}
 		found = true
@@ -60,11 +71,7 @@ func (m *importer) readConfigMap(o *object) {
 		if config == nil {
 			continue
 		}
-		resources := config.list("resourceList")
-		for i, resource := range resources {
-			p := m.readResource(resource)
-			// The plugin assigns a device to the first resource whose selectors match the device.
-			p.priority = int32(min(defaultPriority+len(resources)-1-i, 1000)) //nolint:gosec // at most 1000
+		for _, p := range m.readPlugin(config) {
 			if key != "config.json" {
 				p.nodes = map[string]string{"kubernetes.io/hostname": key}
 				o.add(true, "data."+key, nil, "the SR-IOV operator uses one key for each node, so the policies are "+
@@ -73,10 +80,26 @@ func (m *importer) readConfigMap(o *object) {
 		}
 	}
 	if !found {
-		m.skip(o, "it has no resourceList, so it is not the configuration of the SR-IOV device plugin")
+		m.skip(o, "it has no resourceList or configList, so it is not the configuration of a device plugin")
 		return
 	}
 	o.readMetadata()
+}
+
+// readPlugin reads the configuration of the SR-IOV device plugin or the RDMA shared device plugin.
+func (m *importer) readPlugin(config *fields) (pools []*pool) {
+	resources := config.list("resourceList")
+	for i, resource := range resources {
+		p := m.readResource(resource)
+		// The plugin assigns a device to the first resource whose selectors match the device.
+		p.priority = int32(min(defaultPriority+len(resources)-1-i, 1000)) //nolint:gosec // at most 1000
+		pools = append(pools, p)
+	}
+	for _, resource := range config.list("configList") {
+		pools = append(pools, m.readSharedResource(resource))
+	}
+	config.without("sharedDevicePlugin")
+	return pools
 }
 
 // readResource reads one resource from the device plugin's configuration.
@@ -158,13 +181,7 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 	}
 	nics("pfNames", "pfName", names)
 	nics("rootDevices", "pfAddress", roots)
-	if types := f.texts("linkTypes"); len(types) > 0 {
-		layers := make([]string, len(types))
-		for i, value := range types {
-			layers[i] = f.linkType("linkTypes", value)
-		}
-		terms = append(terms, anyOf(layers))
-	}
+	terms = f.linkTypes(terms)
 	if used.rdma = f.flag("isRdma"); used.rdma {
 		terms = append(terms, attribute("rdma"))
 	}
@@ -226,6 +243,18 @@ func (f *fields) nics(key string, values []string, parent, device, index string)
 		return never
 	}
 	return term
+}
+
+// linkTypes adds the term that selects one of several types of links.
+func (f *fields) linkTypes(terms []string) []string {
+	var layers []string
+	for _, value := range f.texts("linkTypes") {
+		layers = append(layers, f.linkType("linkTypes", value))
+	}
+	if len(layers) > 0 {
+		terms = append(terms, anyOf(layers))
+	}
+	return terms
 }
 
 // linkType returns the term that selects either Ethernet or InfiniBand. For an InfiniBand port, there is an RDMA device

@@ -12,9 +12,11 @@ import (
 
 // Kinds that the importer can read.
 const (
-	kindNetwork    = "NetworkAttachmentDefinition"
-	kindConfigMap  = "ConfigMap"
-	kindNodePolicy = "SriovNetworkNodePolicy"
+	kindNetwork          = "NetworkAttachmentDefinition"
+	kindConfigMap        = "ConfigMap"
+	kindNodePolicy       = "SriovNetworkNodePolicy"
+	kindNICClusterPolicy = "NicClusterPolicy"
+	kindNICNodePolicy    = "NicNodePolicy"
 )
 
 // object is one input object.
@@ -89,20 +91,19 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// defaultOperatorPrefix is the prefix of the operator's resources unless an administrator has changed it.
+// defaultOperatorPrefix is the prefix of the SR-IOV operator's resources unless an administrator has changed it.
 const defaultOperatorPrefix = "openshift.io"
 
-// operatorPrefix returns the prefix of the operator's resources. Only the objects that request these resources contain
-// the prefix, not the objects that create them. If the requests contain no prefix or different prefixes, operatorPrefix
-// returns the default.
+// operatorPrefix returns the prefix of the SR-IOV operator's resources. Only the objects that request these resources
+// contain the prefix, not the objects that create them. If the requests contain no prefix or different prefixes,
+// operatorPrefix returns the default.
 func operatorPrefix(objects []*object) string {
 	requested, prefixes := map[string]bool{}, map[string]bool{}
 	for _, o := range objects {
 		collectResources(o.values, requested)
 	}
 	for _, o := range objects {
-		_, isNetwork := known().Networks[o.kind]
-		if o.kind != kindNodePolicy && !isNetwork {
+		if o.kind != kindNodePolicy && known().Networks[o.kind].ResourcePrefix != defaultOperatorPrefix {
 			continue
 		}
 		name, _ := objectAt(o.values, "spec")["resourceName"].(string)

@@ -23,6 +23,7 @@ const (
 	requiresResult = "required"
 	movesDevice    = "moves"
 	byName         = "ifName"
+	deviceFiles    = "deviceFiles"
 )
 
 // translate creates the topology for a network. If this is impossible, it adds a finding instead. The first plugin must
@@ -40,6 +41,7 @@ func (m *importer) translate(n *network) {
 		n.add(true, "", nil, "has no plugins, so it was not translated: fix it")
 		return
 	}
+	m.withoutShared(n)
 	n.requested = n.resource
 	m.preferLink(n)
 	for _, p := range m.pools {
@@ -241,6 +243,9 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	}
 	if step.Driver != "" {
 		step.RDMA, step.ClaimParameters = nil, nil
+	}
+	if schema.Output.Interfaces == deviceFiles {
+		step.ClaimParameters = nil // there is no interface that claims could name
 	}
 	return true
 }
