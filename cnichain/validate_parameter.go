@@ -37,7 +37,7 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 		case accepted.AdditionalProperties != nil:
 			p.value(path.Key(name), value, accepted.AdditionalProperties, owner)
 		case len(accepted.Properties) > 0:
-			p.add(field.Invalid(path.Child(name), field.OmitValueType{}, unknownParameter(owner, name, accepted)))
+			p.add(field.Invalid(path.Child(name), field.OmitValueType{}, unknownParameter(owner, accepted)))
 		}
 	}
 	for _, name := range accepted.Required {
@@ -51,7 +51,7 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 	}
 }
 
-func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
+func unknownParameter(owner string, accepted *v1alpha1.Parameter) string {
 	known := slices.Sorted(maps.Keys(accepted.Properties))
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }

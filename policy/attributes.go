@@ -120,8 +120,9 @@ func vocabulary(d *discovery.Device) []attribute {
 }
 
 // discovered returns the attributes in the driver's vocabulary. Each of them has a value on every device.
-func discovered(d *discovery.Device) []attribute {
-	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
+func discovered(d *discovery.Device) []attribute { return append(ofLink(d), ofHardware(d)...) }
+
+func ofLink(d *discovery.Device) []attribute {
 	return []attribute{
 		{Type, text(d.Type), always},
 		{ownDomain + "kind", text(d.Kind), onRequest},
@@ -142,7 +143,12 @@ func discovered(d *discovery.Device) []attribute {
 		{ownDomain + "bridgeName", text(d.BridgeName), whereFact},
 		{ownDomain + "bridgeType", text(d.BridgeType), whereFact},
 		{ownDomain + "vlanFiltering", optional(d.VLANFiltering, d.BridgeType != ""), whereFact},
+	}
+}
 
+func ofHardware(d *discovery.Device) []attribute {
+	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
+	return []attribute{
 		{ownDomain + "pciAddress", text(d.PCIAddress), whereFact},
 		{ownDomain + "numaNode", number(d.NUMANode, d.NUMANode >= 0), whereFact},
 		{ownDomain + "vendor", text(d.Vendor), whereFact},
