@@ -111,7 +111,7 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas())
 	const want = "plugin whereabouts: its own reconciler frees addresses of running pods"
 	if len(remarks) != 1 || !strings.HasPrefix(remarks[0], want) {
-		t.Errorf("remarks = %q, want one about the reconciler of whereabouts", remarks)
+		t.Errorf("remarks = %q, want one about the whereabouts reconciler", remarks)
 	}
 	if remarks := cnichain.Remarks(topology,
 		cnichain.DefaultSchemas().With(schema("whereabouts", ""))); len(remarks) > 0 {

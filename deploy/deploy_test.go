@@ -193,7 +193,7 @@ func TestPublishTakesRequestableNames(t *testing.T) {
 		want := policyapi.RequestableNames()
 		slices.Sort(names)
 		if diff := cmp.Diff(want, names); diff != "" {
-			t.Errorf("%s: give Exposure.Publish the names of RequestableNames in its marker, and generate (-want "+
+			t.Errorf("%s: list RequestableNames in the marker of Exposure.Publish, and run make generate (-want "+
 				"+got):\n%s", version.Name, diff)
 		}
 	}

@@ -36,7 +36,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 			"path", d.journal.SetAside)
 	}
 	if d.journal.NotesOff != nil {
-		logger.Error(d.journal.NotesOff, "Cannot keep notes beside the journal; pods wait longer for the disk")
+		logger.Error(d.journal.NotesOff, "Cannot write notes next to the journal; pods wait longer, until the journal is on disk")
 	}
 	if d.journal.Replayed > 0 {
 		logger.Info("Read the notes of a driver that was killed", "notes", d.journal.Replayed)

@@ -238,7 +238,7 @@ func (d dice) offers(n int, vf bool) []offer {
 	return offers
 }
 
-// without returns one plugin that is not contained in taken.
+// without returns a plugin that is not in taken.
 func (d dice) without(taken []string) []string {
 	for {
 		if p := d.plugins()[:1]; !stdslices.Contains(taken, p[0]) {

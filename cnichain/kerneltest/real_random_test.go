@@ -112,8 +112,8 @@ func anyLink() (netlink.Link, error) {
 	return nil, errors.New("the pod no longer has a device")
 }
 
-// A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
-// reports the same device state as before, or the device is quarantined until nothing holds it any longer.
+// A tenant performs random actions for a while, and its pod is terminated in a randomly chosen way. Afterwards, the
+// kernel reports the same device state as before, or the device is quarantined until nothing holds it any longer.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

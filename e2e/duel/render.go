@@ -133,7 +133,7 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 // putHooks writes the table that shows how long containerd waits. It lists each contestant's own overhead separately,
 // because how long a plugin takes does not depend on its caller.
 func (r *Results) putHooks(put func(string, ...any)) {
-	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the " +
+	put("\n### In RunPodSandbox\n\nTime that containerd waits before it starts the first container, for the pods of the " +
 		"first table: milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
 		"driver reports it. A step is one call of one plugin; each interface here has one.\n\n")
 	put("| | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|\n")

@@ -8,10 +8,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// If a claim can never succeed, an event for the pod reports the reason, the pod waits without holding a device, and
-// the pod terminates when it is deleted. Some cases use classes written by an administrator, because classes created by
-// the controller cannot have these errors. In addition, the API server rejects many of these claims before they reach a
-// node if they use the controller's classes.
+// If a claim can never succeed, an event on the pod reports the reason, and the pod waits without holding a device and
+// can still be deleted. Some cases use classes written by an administrator, because classes created by the controller
+// cannot have these errors. In addition, the API server rejects many of these claims before they reach a node if they
+// use the controller's classes.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")

@@ -143,8 +143,8 @@ func namespacesOf(names []string) *metav1.LabelSelector {
 	}}}
 }
 
-// step translates one plugin of a network. The first plugin becomes the root step. Each other plugin becomes a step
-// that depends on the previous step.
+// step translates one plugin of a network. The first plugin becomes the root step. Every other plugin becomes a step
+// that depends on the previous one.
 func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
 	cniType := f.text("type")
 	if cniType == "" {
