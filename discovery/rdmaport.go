@@ -101,10 +101,12 @@ func (p place) portGUID() string {
 }
 
 // partitionKeys returns the distinct keys in the port's table; unused entries are 0. It returns nil if an entry cannot
-// be read. It stops after a block without keys, because drivers query the firmware for each entry.
+// be read. Drivers query the firmware for each entry, so it reads a further block only if the last entry of the previous
+// block is used: subnet managers fill the table from its beginning.
 func (p place) partitionKeys() []string {
 	var keys []string
-	for index, last := 0, -pKeyBlock; index < maxPKeys && index/pKeyBlock <= last/pKeyBlock+1; index++ {
+	last := -1 // the index of the last used entry
+	for index := 0; index < maxPKeys && (index%pKeyBlock != 0 || last == index-1); index++ {
 		name := fmt.Sprintf("pkeys/%d", index)
 		content, err := fs.ReadFile(p.fsys, p.path(name))
 		if err != nil && isAbsent(err) {

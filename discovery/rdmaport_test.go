@@ -176,11 +176,11 @@ func TestRDMAPortsWithLargeTables(t *testing.T) {
 		want int // number of entries that are read
 	}{
 		"unused":          {nil, 32},
-		"one block":       {map[int]string{0: "0xffff", 5: "0x8001"}, 64},
+		"one block":       {map[int]string{0: "0xffff", 5: "0x8001"}, 32},
 		"end of a block":  {map[int]string{31: "0xffff"}, 64},
-		"next block":      {map[int]string{0: "0xffff", 32: "0x8001"}, 96},
+		"next block":      {map[int]string{0: "0xffff", 32: "0x8001"}, 32},
 		"all":             {all, 256},
-		"behind the last": {map[int]string{0: "0xffff", 4000: "0x8001"}, 64},
+		"behind the last": {map[int]string{0: "0xffff", 4000: "0x8001"}, 32},
 	} {
 		h := discoverytest.InfiniBand()
 		h.RDMAPort("0000:1a:00.0", "mlx5_0", pKeyTable(5000, test.keys)...)
