@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -191,6 +192,9 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 	if attrs.MasterIndex != 0 {
 		return Use{}, fmt.Errorf("%w: the list has no link %d", errChanged, attrs.MasterIndex)
 	}
+	if upper, err := upperLink(n.Sys, IfName(attrs.Name)); err != nil || upper != "" {
+		return Use{Reason: fmt.Sprintf("the link %s is on top of it", upper)}, err
+	}
 	var use Use
 	add := func(restorable bool, format string, args ...any) {
 		if use.Reason == "" || use.Restorable && !restorable {
@@ -220,6 +224,27 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 		}
 	}
 	return use, nil
+}
+
+// upperLink returns the name of a link on top of a link, or "" if there is none. Netlink reports such a relation in a
+// form that depends on the kind of the upper link, for example as a setting of HSR, but sysfs lists all of them in the
+// same way (netdev_upper_dev_link).
+func upperLink(fsys fs.ReadLinkFS, name IfName) (string, error) {
+	entry := path.Join("class/net", string(name))
+	target, err := fsys.ReadLink(entry)
+	if err != nil {
+		return "", fmt.Errorf("%w: sysfs has no %s: %w", errChanged, entry, err)
+	}
+	entries, err := fs.ReadDir(fsys, path.Join(path.Dir(entry), target))
+	if err != nil {
+		return "", fmt.Errorf("%w: cannot list %s in sysfs: %w", errChanged, entry, err)
+	}
+	for _, entry := range entries {
+		if upper, ok := strings.CutPrefix(entry.Name(), "upper_"); ok {
+			return upper, nil
+		}
+	}
+	return "", nil
 }
 
 // adder records a use, unless a use that is at least as severe is already known.

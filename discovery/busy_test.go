@@ -16,7 +16,7 @@ import (
 
 func TestBusy(t *testing.T) {
 	host := discoverytest.NewHost()
-	for i, name := range []string{"free", "port", "below", "route"} {
+	for i, name := range []string{"free", "port", "below", "route", "ring"} {
 		address := "0000:01:00." + string(rune('0'+i))
 		host.Function(address)
 		host.NIC(name, address)
@@ -25,9 +25,11 @@ func TestBusy(t *testing.T) {
 	host.Virtual(discovery.RecordedLink{Name: "below.7", Kind: "vlan", Parent: host.Link("below").Index, VLANID: 7})
 	host.Enslave("port", "br0")
 	host.DefaultRoute("route")
+	// For some kinds of upper links, such as HSR, netlink has no attribute that discovery knows.
+	host.WriteFiles(host.Dir("0000:01:00.4")+"/net/ring", "upper_hsr0=")
 	for name, want := range map[discovery.IfName]string{
 		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 is on top of it",
-		"route": "default route",
+		"route": "default route", "ring": "the link hsr0 is on top of it",
 	} {
 		uses, err := discovery.Busy(context.Background(), host.Sources(), "free", name)
 		got := uses[name]

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	bpf "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -25,8 +27,8 @@ const (
 )
 
 // Settings implements routing.
-func (k *kernel) Settings(link netlink.Link) (settings []string, err error) {
-	attrs := link.Attrs()
+func (k *kernel) Settings(l netlink.Link) (settings []string, err error) {
+	attrs := l.Attrs()
 	add := func(format string, args ...any) { settings = append(settings, fmt.Sprintf(format, args...)) }
 	proxies, err := k.proxies(attrs.Index)
 	if err != nil {
@@ -35,7 +37,7 @@ func (k *kernel) Settings(link netlink.Link) (settings []string, err error) {
 	for _, address := range proxies {
 		add("it answers for the neighbor %s", address)
 	}
-	entries, err := k.addresses(attrs, link.Type())
+	entries, err := k.addresses(attrs, l.Type())
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the forwarding entries of %s: %w", attrs.Name, err)
 	}
@@ -53,15 +55,41 @@ func (k *kernel) Settings(link netlink.Link) (settings []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the netfilter hooks of %s: %w", attrs.Name, err)
 	}
-	return append(settings, hooks...), nil
+	settings = append(settings, hooks...)
+	programs, err := tcxPrograms(attrs.Index)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the tcx programs of %s: %w", attrs.Name, err)
+	}
+	for _, id := range programs {
+		add("it has the tcx program %d", id)
+	}
+	return settings, nil
+}
+
+// tcxPrograms returns the IDs of the BPF programs that are attached to a link without a queueing discipline. They would
+// move with the link and filter the pod's traffic. Kernels before 6.6 have no such programs.
+func tcxPrograms(index int) (ids []ebpf.ProgramID, err error) {
+	for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		result, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: hook})
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, program := range result.Programs {
+			ids = append(ids, program.ID)
+		}
+	}
+	return ids, nil
 }
 
 // proxies returns the addresses that the kernel answers for on a link. The library cannot be used: it compares all
 // flags of an entry, and an administrator may have set others.
-func (k *kernel) proxies(link int) (addresses []net.IP, err error) {
+func (k *kernel) proxies(index int) (addresses []net.IP, err error) {
 	entries, err := k.neighbors(&netlink.Ndmsg{Flags: netlink.NTF_PROXY})
 	for i := range entries {
-		if entries[i].LinkIndex == link {
+		if entries[i].LinkIndex == index {
 			addresses = append(addresses, entries[i].IP)
 		}
 	}
@@ -86,16 +114,16 @@ func (k *kernel) neighbors(header nl.NetlinkRequestData) (entries []*netlink.Nei
 // addresses returns the unicast addresses that an administrator or an upper link in another namespace has added to a
 // link (ndo_dflt_fdb_dump). The entries of bridges and VXLANs are in their own tables, which move with the link. The
 // kernel itself adds multicast addresses.
-func (k *kernel) addresses(link *netlink.LinkAttrs, kind string) (addresses []net.HardwareAddr, err error) {
-	if link.EncapType != "ether" || kind == "vxlan" { // other links have no such entries
+func (k *kernel) addresses(attrs *netlink.LinkAttrs, kind string) (addresses []net.HardwareAddr, err error) {
+	if attrs.EncapType != "ether" || kind == "vxlan" { // other links have no such entries
 		return nil, nil
 	}
 	header := nl.NewIfInfomsg(unix.AF_BRIDGE) // the kernel filters by this header's index (valid_fdb_dump_legacy)
-	header.Index = int32(link.Index)          //nolint:gosec // an index
+	header.Index = int32(attrs.Index)         //nolint:gosec // an index
 	entries, err := k.neighbors(header)
 	for _, entry := range entries {
 		isOwn := entry.Flags&netlink.NTF_SELF != 0 && entry.State&netlink.NUD_PERMANENT != 0
-		if isOwn && entry.LinkIndex == link.Index && len(entry.HardwareAddr) > 0 && entry.HardwareAddr[0]&1 == 0 {
+		if isOwn && entry.LinkIndex == attrs.Index && len(entry.HardwareAddr) > 0 && entry.HardwareAddr[0]&1 == 0 {
 			addresses = append(addresses, entry.HardwareAddr)
 		}
 	}
@@ -107,10 +135,10 @@ func (k *kernel) addresses(link *netlink.LinkAttrs, kind string) (addresses []ne
 //
 // FRR before 10.2 makes objects without a gateway for the kernel's own routes, such as the link-local one of any link
 // that is up, and makes them again when the link returns. They are omitted.
-func (k *kernel) nexthops(link int) (ids []uint32, err error) {
+func (k *kernel) nexthops(index int) (ids []uint32, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEXTHOP, unix.NLM_F_DUMP)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: &k.links}
-	filter := nl.NewRtAttr(unix.NHA_OIF, nl.Uint32Attr(uint32(link))) //nolint:gosec // an index
+	filter := nl.NewRtAttr(unix.NHA_OIF, nl.Uint32Attr(uint32(index))) //nolint:gosec // an index
 	request.AddRawData(append(make([]byte, unix.SizeofNhmsg), filter.Serialize()...))
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEXTHOP)
 	if errors.Is(err, unix.EOPNOTSUPP) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -89,6 +90,9 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 		"ingress filter": func(_ *realLab, link netlink.Link) error {
 			return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
 				Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+		},
+		"tcx program": func(l *realLab, link netlink.Link) error {
+			return tenant{realPod: &realPod{realLab: l}, link: link}.attach(ebpf.AttachTCXIngress, false)
 		},
 		"permanent neighbour": func(_ *realLab, link netlink.Link) error {
 			return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
