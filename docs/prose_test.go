@@ -95,7 +95,7 @@ func unidiomaticIn(text string) (problems []string) {
 	return problems
 }
 
-// proseOf returns a Go file's comments and those of its string literals that contain spaces, keyed by line.
+// proseOf returns a Go file's comments and its string literals with spaces, keyed by line.
 func proseOf(t *testing.T, path string, text []byte) map[int]string {
 	t.Helper()
 	files, prose := token.NewFileSet(), map[int]string{}

@@ -43,8 +43,8 @@ func eachGoFile(t *testing.T, visit func(path string, text []byte)) {
 	}
 }
 
-// idioms lists identifiers for which there is a standard alternative: query or request, validate, report or emit,
-// inspect or check, reserve, assign, missing, duplicate, onHost.
+// idioms lists identifiers that have a standard alternative: query or request, validate, report or emit, inspect or
+// check, reserve, assign, missing, duplicate, onHost.
 const idioms = "ask judge Judge tell Tell look take give turn late twice lacks home apart overdrawn wishes grant " +
 	"born unfit sayable passedOn heard forsaken"
 
