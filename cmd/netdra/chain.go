@@ -118,7 +118,7 @@ type validation struct {
 	Kind     string `json:"kind,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Valid    bool   `json:"valid"`
-	// DeviceClasses are the classes from which a claim must request devices.
+	// DeviceClasses are the classes that a claim must request devices from.
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
 	// Problems have the form FILE:LINE: PATH: REASON, each with its own location.
 	Problems []string `json:"problems,omitempty"`

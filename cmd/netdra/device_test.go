@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// driverHolds simulates a driver on which a claim holds a link.
+// driverHolds simulates a driver with a claim that holds a link.
 func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
 	claim := nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "a"},

@@ -62,7 +62,7 @@ func driverPod(name, node string) *corev1.Pod {
 	}
 }
 
-// allocated returns a claim to which a device on a node has been allocated.
+// allocated returns a claim with an allocated device on a node.
 func allocated(namespace, name, driver, device, node string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -42,7 +42,7 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	}
 	if conf.IPAM.Type != "" {
 		if result, err = addAddresses(conf, args, result, r != nil); err != nil {
-			// addAddresses has already released the addresses. Without a record, there is no link to move back.
+			// addAddresses has already released the addresses. Without a record, no link has to be moved back.
 			if r != nil {
 				err = errors.Join(err, releaseLocked(ctx, host, r, args.Netns))
 			}

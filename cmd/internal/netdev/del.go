@@ -128,8 +128,8 @@ func (r *record) moveOut(host, pod *namespace) error {
 	return nil
 }
 
-// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists
-// those that it did have.
+// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists the
+// original names.
 func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	if r.Seen == nil {
 		return nil

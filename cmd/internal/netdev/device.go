@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sysfs is the directory in which the kernel lists devices, grouped by bus.
+// sysfs is the directory where the kernel lists devices, grouped by bus.
 const sysfs = "/sys/bus"
 
 // userspaceDrivers returns the drivers that make a PCI function accessible to an application. A function that is bound
@@ -105,7 +105,7 @@ func deviceFolder(bus, name string) (string, error) {
 // linkIndexBelow returns the index of a device's link. If the device has several links, as with a NIC that has
 // representors, the name is required.
 //
-// sysfs shows the links in the network namespace in which it was mounted. It does not list a link that was moved to a
+// sysfs shows the links in the network namespace that it was mounted in. It does not list a link that was moved to a
 // pod; this is how linkIndexBelow detects that a device is already in use.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string

@@ -136,7 +136,7 @@ func (b *bench) expectLinks(space *namespace, want ...string) {
 	}
 }
 
-// clean checks that the given links are on the host, that there are no links in the pod, and that no record is left.
+// clean checks that the given links are on the host, that the pod has no links, and that no record is left.
 func (b *bench) clean(host []string) {
 	b.Helper()
 	b.expectLinks(b.host, host...)

@@ -68,8 +68,8 @@ func newDemand(elapsed func() time.Duration) *demand {
 }
 
 // useOf returns a claim's demand. A claim that the driver rejects has no demand. A step that is instantiated several
-// times uses one address per instance. The steps of a topology are instantiated together, so the number of instances is
-// that of the most frequent step.
+// times uses one address per instance. The steps of a topology are instantiated together, so the most frequent step
+// determines the number of instances.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -290,8 +290,8 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is the maximum time by which the watch for claims may lag behind the watch for blocks: a claim that is first
-// seen within this time after a release may be older than the release.
+// watchLag is the maximum lag of the watch for claims behind the watch for blocks: a claim that is first seen within
+// this time after a release may be older than the release.
 const watchLag = time.Minute
 
 // inUse reports whether pods may still use addresses from a block. released is the time when this process observed the

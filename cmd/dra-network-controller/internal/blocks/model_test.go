@@ -210,7 +210,7 @@ func (w *world) deleteClaim(name string) {
 }
 
 // start starts a pod on a machine: the scheduler allocates a claim on the machine's node, and the machine's driver
-// assigns an address from one of the blocks that it knows of.
+// assigns an address from its copy of the blocks.
 func (w *world) start() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {

@@ -28,7 +28,7 @@ type room struct {
 // shortage returns how large a block the node still needs, as a number of pods: the pod count of the largest claim that
 // does not fit into any block, or 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims
 // get the block that the node's driver would choose: the lowest-numbered one with enough room. Claims are processed in
-// creation order, which is close to the order in which the kubelet prepares them. A claim for more pods than there are
+// creation order, which is close to the order of the kubelet's Prepare calls. A claim for more pods than there are
 // addresses in a block is ignored, because the driver rejects it.
 //
 // This simulates the driver's Prepare, and may be wrong if claims are prepared in a different order. In that case, the
@@ -84,8 +84,8 @@ func known(claim *Claim, rooms []room) []int {
 	return steps[:min(len(steps), claim.Steps)]
 }
 
-// rooms returns a node's blocks, including those that this plan assigns to it. The blocks are sorted by number, the
-// order in which the driver tries them.
+// rooms returns a node's blocks, including blocks that this plan assigns to it. The blocks are sorted by number,
+// because the driver tries them in this order.
 func (c *Changes) rooms(s *State, node string) []room {
 	var found []room
 	add := func(block *v1alpha1.AddressBlock) {

@@ -30,7 +30,7 @@ type Node struct {
 // this: where outdated input could do harm, either the API server rejects the change, or the reconciler verifies it
 // with the API server.
 type State struct {
-	// Range is the range for which the plan is made. If it no longer exists, only its name and a deletion timestamp are
+	// Range is the range that the plan is made for. If it no longer exists, only its name and a deletion timestamp are
 	// set.
 	Range *v1alpha1.AddressRange
 	// Addresses is the parsed range, or nil if the range is invalid and therefore assigns no blocks.

@@ -47,9 +47,9 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 	return status
 }
 
-// assigned returns the condition that reports whether nodes have the addresses that they need. Problems are checked in
-// the order in which they must be fixed: no blocks are assigned from a range that is being deleted or is not accepted,
-// no matter how many of its blocks are free.
+// assigned returns the condition that reports whether nodes have the addresses that they need. Problems that must be
+// fixed first are checked first: no blocks are assigned from a range that is being deleted or is not accepted, no
+// matter how many of its blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}

@@ -158,8 +158,8 @@ func (k *Keeper) trustedFor(
 	return k.Elapsed() - k.seen
 }
 
-// trusts reports whether the bundles of all webhooks in a configuration contain an authority. If there is no next
-// certificate, its CA is empty and trusts returns false; without this rule, every bundle would appear to contain the
+// trusts reports whether the bundles of all webhooks in a configuration contain an authority. The CA of a missing next
+// certificate is empty, and trusts returns false for it; without this rule, every bundle would appear to contain the
 // empty CA.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {

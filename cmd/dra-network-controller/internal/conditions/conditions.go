@@ -97,7 +97,7 @@ func shortened(problem *field.Error) *field.Error {
 }
 
 // Causes returns one cause per problem, including the field, as the API server does for rejected objects. Their total
-// size is limited to roughly that of a condition. kubectl prints each cause on its own line.
+// size is limited to roughly the size of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0

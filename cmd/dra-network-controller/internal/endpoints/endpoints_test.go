@@ -60,7 +60,7 @@ func newCluster(t *testing.T, changes ...string) *cluster {
 	return c
 }
 
-// cached is a client that returns Services and pods in the form in which the cache stores them.
+// cached is a client that returns Services and pods as the cache stores them.
 type cached struct{ client.Client }
 
 func (c cached) Get(

@@ -69,8 +69,8 @@ func ParseQuery(service *corev1.Service) (*Query, error) {
 }
 
 // Group contains the properties that all endpoints in a slice have in common. A slice has one address type and one list
-// of ports for all of its endpoints (KEP-752), so pods in which the same port name refers to different numbers need
-// separate slices.
+// of ports for all of its endpoints (KEP-752), so pods that use the same port name for different numbers need separate
+// slices.
 type Group struct {
 	Family discoveryapi.AddressType
 	// Ports contains the slice's sorted ports as JSON.

@@ -1,5 +1,4 @@
-// Package objects contains code shared by the reconcilers: requests, and writes that may conflict with those of other
-// processes.
+// Package objects contains code shared by the reconcilers: requests, and writes that may conflict with other processes.
 //
 // Invariant: it does not depend on any kind. If an object has changed between being read and being
 // written, this is not a failure: the reconciliation starts over from the current state.

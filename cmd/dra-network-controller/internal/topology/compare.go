@@ -198,7 +198,7 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
 }
 
-// Orphans returns the classes that were created for topologies with the given name, except those of the current
+// Orphans returns the classes that were created for topologies with the given name, except the classes of the current
 // topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are already being
 // deleted and are waiting for a finalizer are omitted.
 //
@@ -226,9 +226,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies to reconcile when a class changes: the topologies that own, owned or
-// need the class, and those that need its name or its extended resource. Matching by name prefix finds classes that
-// have no owner but have the same name as a desired class. concerned may return unaffected topologies; a reconciliation
-// without changes does not send any requests.
+// need the class, and topologies that need its name or its extended resource. Matching by name prefix finds classes
+// that have no owner but have the same name as a desired class. concerned may return unaffected topologies; a
+// reconciliation without changes does not send any requests.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)

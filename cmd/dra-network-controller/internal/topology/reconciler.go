@@ -273,8 +273,7 @@ func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reco
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
-	// The name becomes a label value on each class. The maximum length of a label value is shorter than that of an
-	// object name.
+	// The name becomes a label value on each class. Label values have a lower maximum length than object names.
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems,
 			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))

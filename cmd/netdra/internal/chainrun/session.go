@@ -28,7 +28,7 @@ type session struct {
 	narrator *Narrator
 
 	node string
-	// namespace is the path of the namespace in which the chain is attached. temporary is true if the run created the
+	// namespace is the path of the namespace where the chain is attached. temporary is true if the run created the
 	// namespace.
 	namespace string
 	temporary bool

@@ -18,7 +18,7 @@ import (
 type Runtime struct {
 	// Name is the runtime's name, as used in messages.
 	Name string
-	// File is the main configuration file, or the socket from which the settings were read. Problem is the error if the
+	// File is the main configuration file, or the socket that the settings were read from. Problem is the error if the
 	// settings could not be read.
 	File    string
 	Problem string

@@ -297,7 +297,7 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 }
 
 // linkTypes finds the link types that plugins need but the kernel does not support. It does not load any modules: a
-// type for which the node has a module is supported, because the kernel loads the module on demand (depmod(8) lists
+// type with a module on the node is supported, because the kernel loads the module on demand (depmod(8) lists
 // rtnl-link-TYPE). The kernel is queried only for the other types, which are either built in or unsupported.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))

@@ -13,7 +13,7 @@ import (
 // unreadable, the corresponding field is nil or empty, and the check that needs the data reports this.
 type Input struct {
 	Processes []Process
-	// Runtime is nil if no containerd or CRI-O process is running and there is no containerd configuration file.
+	// Runtime is nil if no containerd or CRI-O process is running and no containerd configuration file exists.
 	Runtime *Runtime
 	// Kubelet is nil if no kubelet process is running.
 	Kubelet *Kubelet
@@ -73,7 +73,7 @@ type PooledDevice struct {
 	ID string
 	// Resource is the name of the extended resource, or the path of the device information file.
 	Resource string
-	// Pod is the UID of the pod to which the device is allocated; empty if the device is not allocated.
+	// Pod is the UID of the pod that the device is allocated to; empty if the device is not allocated.
 	Pod string
 }
 
@@ -108,8 +108,8 @@ type Link struct {
 	Manager string
 }
 
-// process finds a process by name. It returns a containerized process only if there is no other, because pods may also
-// run containerd. The kernel truncates names to 15 bytes (TASK_COMM_LEN), so only that many bytes are compared.
+// process finds a process by name. It prefers processes that are not containerized, because pods may also run
+// containerd. The kernel truncates names to 15 bytes (TASK_COMM_LEN), so only that many bytes are compared.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process

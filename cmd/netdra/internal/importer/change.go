@@ -131,8 +131,8 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	return sameNumbers
 }
 
-// target returns the steps for a selected network, and the name of the claim request to which the parameters for these
-// steps apply.
+// target returns the steps for a selected network, and the name of the claim request that the parameters for these
+// steps apply to.
 func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 	if s.part != nil {
 		return s.part.steps, s.part.request
@@ -293,8 +293,8 @@ func claimName(base string, claims []any) string {
 	})
 }
 
-// eachContainer calls do for all containers in the order in which the kubelet starts them, beginning with init
-// containers. path is the path of the container in the manifest.
+// eachContainer calls do for all containers in the kubelet's start order, beginning with init containers. path is the
+// path of the container in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
 		list, _ := objectAt(w.pod, "spec")[key].([]any)
@@ -404,8 +404,8 @@ func (w *workload) clean() {
 	}
 }
 
-// resources returns the names of all resources for which there is a topology, in sorted order. Pods continue to request
-// all other resources.
+// resources returns the sorted names of all resources that have a topology. Pods continue to request all other
+// resources.
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {

@@ -237,7 +237,7 @@ func TestObjectsWithoutAPod(t *testing.T) {
 	}
 }
 
-// Scalable functions are selected by NIC and number. Their PCI address is that of the NIC.
+// Scalable functions are selected by NIC and number. They have the PCI address of the NIC.
 func TestScalableFunctionsAreSelected(t *testing.T) {
 	values, err := decodeJSON[map[string]any](`{"resourceName": "sf", "deviceType": "auxNetDevice", "selectors":
 		[{"vendors": ["15b3"], "pciAddresses": ["03:00.0"], "pfNames": ["p0#1-8", "p1"], "auxTypes": ["sf"]}]}`)

@@ -430,7 +430,7 @@ spec:
 }
 
 // If pods can choose their addresses in a network, the network's resource name is not kept, because pods that request
-// the resource by name have no claim in which they could set addresses.
+// the resource by name have no claim that could set addresses.
 func TestResourceNamesAreNotKeptWithoutAddresses(t *testing.T) {
 	wanted := options()
 	wanted.KeepResourceNames = true

@@ -28,7 +28,7 @@ func (m *importer) isKept(n *network) bool {
 }
 
 // keepClaims removes the resource name from a topology that requires claim parameters. A pod that requests the resource
-// by name has no claim in which it could set them.
+// by name has no claim that could set them.
 func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 	root := &topology.Spec.Steps[0]
 	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })

@@ -76,7 +76,7 @@ func (n *network) readConfig(f *fields) {
 }
 
 // readOperatorNetwork reads an object from which an operator creates a NetworkAttachmentDefinition. It builds the same
-// configuration as the operator, so that it can be translated like that of any other network.
+// configuration as the operator, so that the object can be translated like any other network.
 func (m *importer) readOperatorNetwork(o *object) {
 	annotations := o.readMetadata()
 	for _, key := range sortedKeys(annotations.values) {

@@ -283,7 +283,7 @@ func (m *importer) addPool(s *source, prefix, name string) *pool {
 	return p
 }
 
-// readNodePolicy reads a policy from which the SR-IOV operator creates virtual functions and a pool. The pool contains
+// readNodePolicy reads a policy that makes the SR-IOV operator create virtual functions and a pool. The pool contains
 // only these virtual functions.
 func (m *importer) readNodePolicy(o *object) {
 	o.readMetadata()
@@ -329,7 +329,7 @@ func (m *importer) hostSettings(spec *fields) {
 	spec.without(kindNodePolicy)
 }
 
-// nicSelector reads the selector for the NICs on which the virtual functions are created.
+// nicSelector reads the selector for the NICs that get virtual functions.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))

@@ -129,7 +129,7 @@ func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	}
 }
 
-// namespacesOf returns a selector that selects namespaces by name; nil if there are no names.
+// namespacesOf returns a selector that selects namespaces by name; nil if names is empty.
 func namespacesOf(names []string) *metav1.LabelSelector {
 	const label = "kubernetes.io/metadata.name"
 	switch len(names) {

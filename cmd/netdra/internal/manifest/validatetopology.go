@@ -123,7 +123,7 @@ func RootSteps(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// ClassNames returns the DeviceClasses from which a claim must request devices, one per root step.
+// ClassNames returns the DeviceClasses that a claim must request devices from, one per root step.
 func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 	roots := RootSteps(topology)
 	names := make([]string, len(roots))

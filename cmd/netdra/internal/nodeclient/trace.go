@@ -35,7 +35,7 @@ type TraceOptions struct {
 
 // Run prints the calls for a claim, or lists the claims in the log. It returns an error if any of the calls failed. It
 // reads the log from files, so it works even if the driver is down or has been removed. It queries the driver only to
-// find out why there are no calls.
+// find out why the log has no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if len(claims) == 0 {
 		return f.listClaims(streams)

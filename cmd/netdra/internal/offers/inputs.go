@@ -32,7 +32,7 @@ import (
 //
 // Nil and empty values have different meanings. If Addresses, Labels or Plugins is nil, the flag is not set: the driver
 // is queried, or all plugins are assumed to be installed. If Recording is empty, the machine is this machine. If Node
-// is empty, the name is that of the machine, the recording or the driver's node.
+// is empty, the name of the machine, the recording or the driver's node is used.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string

@@ -2,8 +2,8 @@ package offers
 
 import "testing"
 
-// Three kinds of policies have different states: those that fail on some devices and match none, those that are false
-// for all devices, and those that have an effect.
+// Policies have different states if they fail on some devices and match none, are false for all devices, or have an
+// effect.
 func TestStatesOfPolicies(t *testing.T) {
 	for want, tested := range map[string]PolicyEffect{
 		effectNoMatch:    {},

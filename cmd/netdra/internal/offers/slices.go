@@ -104,7 +104,7 @@ type sliceSpec struct {
 	upcoming.Slice `json:",inline"`
 }
 
-// sliceObjects returns the slices in the form in which they would be sent to the API server, sorted by pool.
+// sliceObjects returns the slices as they would be sent to the API server, sorted by pool.
 func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	objects := []sliceObject{}
 	for _, pool := range slices.Sorted(maps.Keys(node.Pools)) {

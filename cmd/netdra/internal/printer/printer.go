@@ -64,7 +64,7 @@ type Column[T any] struct {
 	Value func(*T) string
 }
 
-// List writes a list in the given form. If there are no rows for a table, it writes none instead.
+// List writes a list in the given form. If a table has no rows, it writes none instead.
 func List[T any](w io.Writer, form string, list []T, columns []Column[T], none string) error {
 	if form == FormJSON || form == FormYAML {
 		return Encode(w, form, list)

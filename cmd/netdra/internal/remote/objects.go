@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Kinds of objects from which a node can be determined.
+// Kinds of objects that identify a node.
 const (
 	kindNode  = "node"
 	kindPod   = "pod"

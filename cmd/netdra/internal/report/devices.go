@@ -118,7 +118,7 @@ func place(d *discovery.Device) (rank int, title string) {
 	return d.NUMANode, fmt.Sprintf("NUMA node %d%s", d.NUMANode, root)
 }
 
-// describe returns the facts about a device that "netdra facts" also shows, except those that are elsewhere on the
+// describe returns the facts about a device that "netdra facts" also shows, except facts that appear elsewhere on the
 // page.
 func describe(d *discovery.Device) []string {
 	var facts []string

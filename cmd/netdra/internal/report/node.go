@@ -76,7 +76,7 @@ type details struct {
 	Policies [][]string
 	// Unread describes data that is missing from the page because it could not be read.
 	Unread []string
-	// devices is the number of devices on the machine, and hidden is the number of those that are not offered.
+	// devices is the number of devices on the machine, and hidden is how many of them are not offered.
 	devices, hidden int
 }
 
@@ -96,7 +96,7 @@ func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now tim
 	return p
 }
 
-// problemsOf returns problems with discovery, policies and publication, except those that doctor has already reported.
+// problemsOf returns problems with discovery, policies and publication that doctor has not already reported.
 func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	var found []doctor.Finding
 	add := func(text, message string) {

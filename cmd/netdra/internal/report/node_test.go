@@ -34,8 +34,8 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 }
 
-// Problems from all sources are included, except those that doctor has already reported. A problem with a device is
-// also shown in the device's row.
+// Problems from all sources are included unless doctor has already reported them. A problem with a device is also shown
+// in the device's row.
 func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Snapshot.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"},

@@ -46,7 +46,7 @@ type problem struct {
 
 func timeText(now time.Time) string { return now.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// add adds a node and those of its findings that are faults or risks. Faults come first on the page.
+// add adds a node and the faults and risks among its findings. Faults come first on the page.
 func (p *page) add(n node, findings []doctor.Finding) {
 	for i := range n.Devices {
 		n.count(&n.Devices[i])
@@ -108,7 +108,7 @@ type count struct {
 	Bad    bool
 }
 
-// Counts returns the numbers shown at the top of the page. It omits states in which there are no devices.
+// Counts returns the numbers shown at the top of the page. It omits states without devices.
 func (p page) Counts() []count {
 	var devices, free, used, blocked, held, unreachable int
 	for i := range p.Nodes {

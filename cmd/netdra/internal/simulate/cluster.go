@@ -42,10 +42,10 @@ type Cluster struct {
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
-	// taken maps UIDs to allocated claims: those in the cluster that have a UID, and those that the simulation has
+	// taken maps UIDs to allocated claims: claims in the cluster that have a UID, and claims that the simulation has
 	// allocated. The latter are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
-	// takers maps the UID of each claim allocated by the simulation to the pod or claim for which it was allocated.
+	// takers maps the UID of each claim allocated by the simulation to the pod or claim that it was allocated for.
 	takers map[types.UID]string
 }
 
@@ -89,7 +89,7 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve adds newly allocated claims to the cluster. taker is the pod or claim for which they were allocated. results
+// Reserve adds newly allocated claims to the cluster. taker is the pod or claim that they were allocated for. results
 // has one element per claim, or none if the claims were not allocated. A claim that is already allocated keeps its
 // devices, because several pods may reference it.
 func (s *Simulator) Reserve(taker string, claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {

@@ -5,5 +5,5 @@
 // allocator succeeds without it.
 //
 // Data flows from model (validated objects with defaults) to Cluster (the allocator's view). Then the trials run in
-// order. Each yields a [Verdict], from which the driver's checks produce an [Answer].
+// order. Each yields a [Verdict], and the driver's checks turn it into an [Answer].
 package simulate

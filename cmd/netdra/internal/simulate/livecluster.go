@@ -191,8 +191,8 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 	return nil, nil
 }
 
-// withTaints adds the taints from rules to slices, as kube-scheduler does. It copies each slice to which it adds a
-// taint. The equivalent package, resourceslice/tracker in k8s.io/dynamic-resource-allocation, requires informers.
+// withTaints adds the taints from rules to slices, as kube-scheduler does. It copies each slice that gets a taint. The
+// equivalent package, resourceslice/tracker in k8s.io/dynamic-resource-allocation, requires informers.
 func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule,
 ) []*resourceapi.ResourceSlice {
 	tainted := slices.Clone(published)

@@ -80,8 +80,8 @@ func (t *trial) namespace() string {
 }
 
 // arrangeTrials creates a trial for every pod and for every claim that no pod references. Templates only get a trial if
-// there are no pods; otherwise, an unused template would take up devices for a claim that does not exist. arrangeTrials
-// returns an error for claims that the API server would reject.
+// the model has no pods; otherwise, an unused template would take up devices for a claim that does not exist.
+// arrangeTrials returns an error for claims that the API server would reject.
 func (m *model) arrangeTrials() error {
 	ofPods := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}

@@ -316,8 +316,8 @@ func (t *Answer) print(out *printer.Printer) {
 		return
 	}
 	if len(t.Refused) > 0 {
-		// The text does not name the component that refuses the claim: the webhook refuses it at creation or, if there
-		// is no webhook, the driver refuses it in Prepare.
+		// The text does not name the component that refuses the claim: the webhook refuses it at creation or, without a
+		// webhook, the driver refuses it in Prepare.
 		format := "%s would get devices on %s, but is refused:"
 		if t.Allocated {
 			format = "%s has devices on %s, but some of them have problems:"

@@ -39,7 +39,7 @@ type Interface struct {
 	// Up is the administrative state, and Carrier reports whether the link has a carrier.
 	Up      bool `json:"up"`
 	Carrier bool `json:"carrier"`
-	// Master is the name of the bridge, bond or vrf of which the link is a port.
+	// Master is the name of the bridge, bond or vrf that the link is a port of.
 	Master string `json:"master,omitempty"`
 	// Addresses are sorted and in CIDR form. Link-local addresses are omitted.
 	Addresses []string `json:"addresses,omitempty"`
