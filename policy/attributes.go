@@ -296,8 +296,7 @@ func PublishedWithAbsent(d discovery.Device, requested ...string) AttributeMap {
 	return publishedOf(&d, requested, func(attribute) bool { return true })
 }
 
-// publishedOf returns the wanted attributes among those that are published, either by default or because they are in
-// requested.
+// publishedOf returns the wanted attributes that are published, either by default or because they are in requested.
 func publishedOf(d *discovery.Device, requested []string, wanted func(attribute) bool) AttributeMap {
 	attributes := AttributeMap{}
 	for _, a := range vocabulary(d) {

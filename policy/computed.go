@@ -58,7 +58,7 @@ type computedRule struct {
 	expression selector
 	// broken is the error if the expression could not be compiled.
 	broken error
-	// failures is the number of devices for which the expression failed. failedOn is the first of these devices, and
+	// failures is the number of devices that the expression failed on. failedOn is the first of these devices, and
 	// failure is the error for it.
 	failures int
 	failedOn discovery.IfName
@@ -167,7 +167,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	}
 }
 
-// noRow explains that the table has no row for a device, listing the addresses for which there could have been a row.
+// noRow explains that the table has no row for a device, listing the addresses that a matching row could have.
 func noRow(d *discovery.Device) string {
 	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {

@@ -6,7 +6,7 @@
 // policy or for a device are recorded in the decision, along with a reason for each device. They never affect other
 // policies or devices.
 //
-// Files, in the order in which a policy and its expressions are processed:
+// Files, in the order that a policy and its expressions pass through them:
 //
 //	resolve.go     deciding which policy defines a device's entries, with reasons
 //	decision.go    the resulting decision

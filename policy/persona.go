@@ -85,7 +85,7 @@ func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	return amounts
 }
 
-// requestPolicy converts a request policy. If there is no default, the consumption per allocation becomes the default.
+// requestPolicy converts a request policy. The consumption per allocation replaces a missing default.
 func requestPolicy(
 	p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string,
 ) *resourceapi.CapacityRequestPolicy {

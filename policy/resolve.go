@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Node describes the node for which a decision is made.
+// Node describes the node that a decision is made for.
 type Node struct {
 	Name   string
 	Labels map[string]string
@@ -82,7 +82,7 @@ type rule struct {
 	// broken is the error if the policy has no usable selector.
 	broken   error
 	problems []Problem
-	// evaluationFailed is true once a problem has been recorded for a device on which the expression failed.
+	// evaluationFailed is true once a failure of the expression on a device has been recorded as a problem.
 	evaluationFailed bool
 	// attributes contains the attributes added by the policy.
 	attributes attributeRules
@@ -166,7 +166,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			asking++
 		}
 	}
-	// Each policy has its own share, so that one expensive policy does not cause other policies to fail.
+	// Each policy has its own share, so an expensive policy does not cause other policies to fail.
 	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
 	spent := make([]uint64, len(rules))
 	answers := make([][]answer, len(devices))

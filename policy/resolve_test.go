@@ -309,7 +309,7 @@ func TestPublished(t *testing.T) {
 }
 
 // If a claim could get exclusive use of a device that the node needs for its own traffic, there is a remark, since the
-// pod would fail to start. There is no remark for shared devices, which stay on the node.
+// pod would fail to start. Shared devices stay on the node and get no remark.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()
 	node.Devices[1].DefaultRoute = true

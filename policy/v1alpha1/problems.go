@@ -15,7 +15,7 @@ func (p *problems) invalid(path *field.Path, value any, format string, args ...a
 	p.add(field.Invalid(path, value, fmt.Sprintf(format, args...)))
 }
 
-// duplicate and tooLong replace the library's messages with ones that state a reason and a remedy.
+// duplicate and tooLong replace the library's messages with messages that state a reason and a remedy.
 func (p *problems) duplicate(path *field.Path, value any, remedy string) {
 	err := field.Duplicate(path, value)
 	err.Detail = remedy

@@ -85,8 +85,8 @@ func sharingRemarks(e *Exposure) []string {
 }
 
 // bandwidthRemark lists the bandwidths in a valid exposure that no claim can get, and explains how to offer them. It
-// returns "" if claims can get all bandwidths. Kubernetes does not yet have counters from which a claim can take a
-// requested amount, so ranges are reserved for later releases; linkBandwidth does not need such counters.
+// returns "" if claims can get all bandwidths. Kubernetes does not yet have counters that let a claim take a requested
+// amount, so ranges are reserved for later releases; linkBandwidth does not need such counters.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {

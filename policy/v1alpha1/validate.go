@@ -163,8 +163,8 @@ type amountOf struct {
 	amount Amount
 }
 
-// consumed checks the amount that one shared plugin consumes from one counter. The scheduler charges a single default
-// per device, regardless of which plugin will attach the device.
+// consumed checks how much one shared plugin consumes from one counter. The scheduler charges a single default per
+// device, regardless of which plugin will attach the device.
 func (p *problems) consumed(
 	asked amountOf, counter string, capacity Capacity, first map[string]amountOf, location *field.Path,
 ) {
