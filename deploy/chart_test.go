@@ -420,8 +420,8 @@ func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	return regexp.MustCompile(pattern)
 }
 
-// TestFlagsAreKnown compares the flags in the schema with those of the programs, because an unknown flag would make the
-// driver fail on one node after another. Every flag has a value of its own or can be passed in extraArgs.
+// TestFlagsAreKnown compares the flags in the schema with the flags of the programs, because an unknown flag would make
+// the driver fail on one node after another. Every flag has a value of its own or can be passed in extraArgs.
 func TestFlagsAreKnown(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`)
 	for part, program := range map[string]string{"node": "dra-network-driver", "controller": "dra-network-controller"} {
@@ -511,7 +511,7 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 }
 
 // TestCNIPluginsAreCopied runs the init container's script, which skips directories and dangling symlinks, and fails if
-// there are no plugins.
+// the image contains no plugins.
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]

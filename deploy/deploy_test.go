@@ -52,7 +52,7 @@ func load(t *testing.T, path string) []runtime.Object {
 	return objects
 }
 
-// documents returns the YAML documents in a file, except for those that contain only comments.
+// documents returns the YAML documents in a file, except documents that contain only comments.
 func documents(t *testing.T, path string) [][]byte {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -196,8 +196,8 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	return stored
 }
 
-// store returns an object in the form in which the API server stores it when it is written in this version, or the
-// reasons why it is rejected.
+// store returns an object as the API server stores it when it is written in this version, or the reasons why it is
+// rejected.
 func (s served) store(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	stored = renamed(object, s.name)
@@ -210,8 +210,8 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	return stored, problems
 }
 
-// validate returns an object in the form in which the API server stores it, and the reasons why the API server or,
-// failing that, the webhook rejects it.
+// validate returns an object as the API server stores it, and the reasons why the API server or, failing that, the
+// webhook rejects it.
 func (s served) validate(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	if stored, problems = s.store(t, object); len(problems) > 0 {
