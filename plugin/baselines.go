@@ -15,8 +15,8 @@ import (
 )
 
 // snapshot completes a record: it rejects quarantined devices and, while the other devices are still free, records the
-// state in which they must be returned to the host. State left behind by a later crash never becomes the baseline,
-// because the claim is not released until its devices have returned.
+// state that they must have when they return to the host. State left behind by a later crash never becomes the
+// baseline, because the claim is not released until its devices have returned.
 func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {

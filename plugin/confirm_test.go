@@ -28,7 +28,7 @@ import (
 // conditions: the runtime reports it on the current connection, the kernel confirms that it is the pinned namespace,
 // and the claim is attached to it.
 
-// admits returns the sandboxes in which a claim's containers may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes where a claim's containers may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)
@@ -194,7 +194,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 }
 
 // If no running container names the claim, the pod is attached late: containers that do not name the claim are given no
-// guarantee, and the gate or the hook has held back those that do.
+// guarantee, and the gate or the hook has held back all other containers.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },

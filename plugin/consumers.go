@@ -37,7 +37,7 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 		})
 }
 
-// addConsumers adds to the record the pods that the claim is reserved for, and returns those that exist in the API
+// addConsumers adds to the record the pods that the claim is reserved for, and returns the pods that exist in the API
 // server. The claim is reserved for pods by name or for PodGroups (KEP-5729); for a PodGroup, addConsumers adds the
 // members that are currently on this node. attaches reports whether the pods get interfaces. addConsumers returns an
 // error for a claim without a reservation: the kubelet never prepares such a claim, and if another caller prepared it,

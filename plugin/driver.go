@@ -57,7 +57,7 @@ type Config struct {
 	HostProcDir string
 	// CDIDir is where CDI specs are written.
 	CDIDir string
-	// DeviceInfoDir is the directory to which the driver writes allocations for other components that attach devices.
+	// DeviceInfoDir is the directory where the driver writes allocations for other components that attach devices.
 	DeviceInfoDir string
 	// LogDir is where CNI calls are logged, with one directory for each claim.
 	LogDir string

@@ -269,8 +269,8 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
-// After a reboot, a claim's devices are compared with those of other claims by their current state, not by the
-// interface indexes from the boot in which the claim was first prepared.
+// After a reboot, a claim's devices are compared with the devices of other claims by their current state, not by the
+// interface indexes from the boot when the claim was first prepared.
 func TestBaselinesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")

@@ -104,7 +104,7 @@ func (d *Driver) missing() []string {
 	return append(missing, d.installed.defects.texts()...)
 }
 
-// These are the names of the sockets on which the driver serves the kubelet (the kubeletplugin library's defaults).
+// These are the names of the driver's sockets for the kubelet (the kubeletplugin library's defaults).
 const (
 	draSocket       = "dra.sock"
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
@@ -167,7 +167,7 @@ func (s *startup) reason() error { return *s.waiting.Load() }
 
 func (s *startup) complete() { s.note(nil) }
 
-// note sets the reason and reports whether its text differs from that of the previous reason.
+// note sets the reason and reports whether its text differs from the text of the previous reason.
 func (s *startup) note(reason error) (isNews bool) {
 	return fmt.Sprint(*s.waiting.Swap(&reason)) != fmt.Sprint(reason)
 }

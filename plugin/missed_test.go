@@ -166,7 +166,7 @@ func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	}
 }
 
-// If there is no connection, there is nothing to end. Otherwise, the driver ends at most one connection per minute.
+// Without a connection, there is nothing to end. Otherwise, the driver ends at most one connection per minute.
 func TestConnectionsAreEndedSeldom(t *testing.T) {
 	t.Parallel()
 	var view runtimeView

@@ -14,7 +14,7 @@ import (
 )
 
 type namespaces struct {
-	// procDir is the path to the host's /proc; dir is the directory in which the runtime mounts namespaces.
+	// procDir is the path to the host's /proc; dir is the directory where the runtime mounts namespaces.
 	procDir, dir string
 }
 

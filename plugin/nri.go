@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// configSource is the annotation in which the kubelet records the source of a pod.
+// configSource is the annotation where the kubelet records the source of a pod.
 const configSource = "kubernetes.io/config.source"
 
 type nriConfig struct {

@@ -76,7 +76,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The channel is buffered, so that the goroutine can exit even if there is no receiver.
+	// The channel is buffered, so that the goroutine can exit even without a receiver.
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.Clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
@@ -217,8 +217,8 @@ type runtimeState struct {
 	end   context.CancelCauseFunc
 	ended time.Time
 	// decided contains the sandboxes that had containers without a claim when the connection was established, except
-	// those that must still be attached (see [sandboxesOf]). For these sandboxes, it was decided earlier whether the
-	// driver must attach them, possibly by a driver process that could reach the API server.
+	// sandboxes that must still be attached (see [sandboxesOf]). For these sandboxes, it was decided earlier whether
+	// the driver must attach them, possibly by a driver process that could reach the API server.
 	decided sets.Set[string]
 	// busy contains the sandboxes that, when the connection was established, had running containers that name a claim.
 	busy map[string]bool

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// claimsOf returns those of a pod's prepared claims that have something to attach, in the order of the pod's
-// resourceClaims, followed by the claim for the pod's extended resources. It does not query the API server.
+// claimsOf returns a pod's prepared claims that have something to attach, in the order of the pod's resourceClaims,
+// followed by the claim for the pod's extended resources. It does not query the API server.
 //
 // Any pod may name any claim in its namespace, including claims that were generated for other pods, and the kubelet
 // prepares a claim only once. Therefore, a record does not necessarily list all users of its claim, and only the pod's

@@ -57,7 +57,7 @@ type draConfig struct {
 	Connected func() bool
 	// Busy reports how the node itself uses links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// MissingLinkTypes returns those of the given link types that the kernel does not support.
+	// MissingLinkTypes returns the given link types that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that only a new process can recover from.
 	Fatal func(error)

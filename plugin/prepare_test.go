@@ -327,7 +327,7 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// renamedHost is a node on which the NIC is now named up1, and up0 is another NIC.
+// renamedHost is a node where the NIC is now named up1, and up0 is another NIC.
 type renamedHost struct{ host.Host }
 
 func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {

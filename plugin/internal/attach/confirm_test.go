@@ -199,7 +199,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// The result of a comparison is valid only for the connection on which it was made.
+// The result of a comparison is valid only for the connection that it was made on.
 func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

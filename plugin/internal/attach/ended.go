@@ -49,7 +49,7 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 }
 
 // endedStates returns, in no particular order, the ended sandboxes of pods that are waiting for their next sandbox,
-// each with those of its claims that are still prepared.
+// each with its claims that are still prepared.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,8 @@ type InterfaceDocument struct {
 
 // interfaceEnv returns the environment variables that describe a claim part's interfaces to containers: the name,
 // request, MAC address and IP addresses of each interface, as returned by the plugins, both individually and in one
-// document. As in verbsEnv, there are no variables for values that are not unique in the pod, nor for claims that
-// several pods may share. While a claim is attached to several sandboxes, only values that are equal in all of them are
+// document. As in verbsEnv, variables are omitted for values that are not unique in the pod and for claims that several
+// pods may share. While a claim is attached to several sandboxes, only values that are equal in all of them are
 // included, because a container must not be given the addresses of another sandbox.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {

@@ -243,7 +243,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// admits returns the sandboxes in which a claim's containers may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes where a claim's containers may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)

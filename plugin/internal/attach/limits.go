@@ -16,7 +16,7 @@ type ContainerLimits struct {
 	// no limit.
 	LockedMemory uint64
 	// RDMA is the content of rdma.max for the container's cgroup, with one line for each RDMA device (cgroup-v2.rst,
-	// "RDMA"). It is empty if there is no limit.
+	// "RDMA"). It is empty if no limit is set.
 	RDMA string
 }
 

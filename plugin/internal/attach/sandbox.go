@@ -181,8 +181,8 @@ func (v view) missingNames() []string {
 	return slices.Compact(names)
 }
 
-// admits returns the steps of the sandbox and the pin of the namespace in which a claim's containers may start. The
-// caller must check that the sandbox still exists in the runtime. The pin is empty if no container may start.
+// admits returns the steps of the sandbox and the pin of the namespace where a claim's containers may start. The caller
+// must check that the sandbox still exists in the runtime. The pin is empty if no container may start.
 func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	if steps = v.steps(claimUID); steps == nil || v.superseded {
 		return nil, ""
@@ -263,7 +263,7 @@ func (b *sandbox) answerLocked() {
 }
 
 // reportFailure passes a failure to RunPodSandbox if that call is still waiting, and reports whether it did. If so, the
-// runtime stops the sandbox, and there are no further attempts.
+// runtime stops the sandbox, and no further attempts follow.
 func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

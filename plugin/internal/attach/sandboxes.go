@@ -143,8 +143,8 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	return s.Gate.open(&record, steps, pins)
 }
 
-// admitted returns the pins of the namespaces in which a claim's containers may start, and the steps of the sandboxes
-// in these namespaces. These steps determine which device nodes are added to the containers.
+// admitted returns the pins of the namespaces where a claim's containers may start, and the steps of the sandboxes in
+// these namespaces. These steps determine which device nodes are added to the containers.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {

@@ -55,7 +55,7 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	})
 }
 
-// releaseUnrecorded discards a claim that is known only from its gate and removes the claim's pins, except those that
+// releaseUnrecorded discards a claim that is known only from its gate and removes the claim's pins, except pins that
 // are also listed in another gate, since a pod may have several claims. The kernel returns the claim's devices to the
 // host when the namespace is destroyed. If a pin cannot be removed, releaseUnrecorded restores the claim, so that the
 // release can be retried. The lock is not held while pins are removed, since calls from the runtime need it.

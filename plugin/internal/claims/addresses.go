@@ -11,7 +11,7 @@ import (
 // plans had been compiled. Hold may succeed after the plans are recompiled.
 var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
 
-// takenAddresses counts, by AddressBlock name, the addresses in the plans of all records except that of one claim.
+// takenAddresses counts, by AddressBlock name, the addresses in the plans of all records except one claim's record.
 func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	taken := map[string]int{}
 	for _, byUID := range records {

@@ -8,8 +8,8 @@ import (
 // Snapshot contains all records at a point in time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns the held devices for which the predicate returns true, with their facts at the time when the claim was
-// prepared. Each device is returned once; the devices are sorted by claim.
+// InUse returns the held devices that satisfy the predicate, with their facts at the time when the claim was prepared.
+// Each device is returned once; the devices are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}

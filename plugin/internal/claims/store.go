@@ -165,7 +165,7 @@ func (c *Store) Renew(record Record) error {
 
 // Release removes a record, first from the disk and then from memory.
 //
-// After a crash between the two steps, there is no record, and the devices are in fact free. In the opposite order, the
+// After a crash between the two steps, no record exists, and the devices are in fact free. In the opposite order, the
 // next claim could be held before the record is deleted, so two records on disk would contain the same device.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {

@@ -18,11 +18,11 @@ import (
 )
 
 // Files maintains two kinds of files for devices that other components attach: a CDI spec for each claim with such
-// devices, in which the CDI devices are named after the device IDs, and a device information file for each PCI
-// function. It is safe for concurrent use.
+// devices, with CDI devices named after the device IDs, and a device information file for each PCI function. It is safe
+// for concurrent use.
 //
-// Files are computed from all records rather than just from that of the changed claim, because several claims may need
-// the same file, which must not be removed until the last of them is released.
+// Files are computed from all records rather than just from the record of the changed claim, because several claims may
+// need the same file, which must not be removed until the last of them is released.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store

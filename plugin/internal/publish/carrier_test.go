@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A link that loses its carrier is considered lost, and so are its virtual functions, until the link has had its
+// A link that loses its carrier is considered lost, along with its virtual functions, until the link has had its
 // carrier back for a while.
 func TestCarriersThatAreLost(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))

@@ -84,7 +84,8 @@ func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) st
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
 }
 
-// Attributes returns the attributes of a published device, except those that classes use to select its CNI plugins.
+// Attributes returns the attributes of a published device, except the attributes that classes use to select its CNI
+// plugins.
 func Attributes(device *discovery.Device, persona *policy.Persona) policy.AttributeMap {
 	attributes := policy.Published(*device, persona.Publish...)
 	maps.Copy(attributes, persona.AdditionalAttributes)

@@ -31,8 +31,8 @@ type deviceMemory struct {
 }
 
 type remembered struct {
-	// BootID identifies the boot in which the memory was written. Names are valid for one boot, so a renamed interface
-	// is published under its new name after a reboot; only claims keep a name for longer.
+	// BootID identifies the boot when the memory was written. Names are valid for one boot, so a renamed interface is
+	// published under its new name after a reboot; only claims keep a name for longer.
 	BootID string `json:"bootID"`
 	// Names contains the published names of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`

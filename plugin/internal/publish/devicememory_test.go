@@ -15,7 +15,7 @@ import (
 )
 
 // Once an interface has had a name for a while, or a claim holds the device, the name is kept until the next boot. The
-// names of virtual functions follow that of their physical function.
+// names of virtual functions follow the name of their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
 	var m *deviceMemory

@@ -87,8 +87,8 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are the directories that are searched for CNI plugins.
 	CNIDirs []string
-	// MissingLinkTypes returns those of the given link types that the kernel does not support. If the function is nil,
-	// all link types are considered available.
+	// MissingLinkTypes returns the given link types that the kernel does not support. If the function is nil, all link
+	// types are considered available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool

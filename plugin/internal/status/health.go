@@ -12,8 +12,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// HealthPeriod is the interval at which unchanged reports are repeated. If there is no report for 30 s, the kubelet
-// treats device health as unknown.
+// HealthPeriod is the interval at which unchanged reports are repeated. Without a report for 30 s, the kubelet treats
+// device health as unknown.
 const HealthPeriod = 10 * time.Second
 
 // Health reports the health of prepared claims' devices to the kubelet. It also wakes the kubelet: if the report for a

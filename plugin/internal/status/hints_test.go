@@ -32,8 +32,7 @@ func TestHintFollowsTheCause(t *testing.T) {
 	}
 }
 
-// For a pod in the host's network namespace, there is no useful command: the devices are free, and nothing is wrong
-// with the node.
+// No command helps a pod in the host's network namespace: the devices are free, and nothing is wrong with the node.
 func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
 	pod.Name = "web"

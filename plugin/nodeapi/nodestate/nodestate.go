@@ -178,7 +178,7 @@ type Topology struct {
 	Conditions []metav1.Condition `json:"conditions"`
 	// Plugins are the CNI plugins that the topology runs.
 	Plugins []string `json:"plugins"`
-	// Drivers are the kernel drivers to which the topology binds devices.
+	// Drivers are the kernel drivers that the topology binds devices to.
 	Drivers []string `json:"drivers,omitempty"`
 }
 
