@@ -87,7 +87,7 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	return uses, nil
 }
 
-// nodeLinks holds some of the node's links, and the configuration in which they may occur.
+// nodeLinks holds some of the node's links, and the configuration that may refer to them.
 type nodeLinks struct {
 	Sources
 	list      []netlink.Link
@@ -99,8 +99,8 @@ type nodeLinks struct {
 	separate bool
 }
 
-// mostSeparate is the maximum number of links for which the kernel filters routes. For each of them, the kernel visits
-// all routes, so for more links, it is faster to read all routes once.
+// mostSeparate is the maximum number of links whose routes the kernel filters. For each of these links, the kernel
+// visits all routes, so for more links, it is faster to read all routes once.
 const mostSeparate = 4
 
 // readNodeLinks reads the named links and the links around them.

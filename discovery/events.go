@@ -17,7 +17,7 @@ const receiveBuffer = 1 << 20
 
 // KernelEvents returns the kernel's notifications about links, routes and devices. Device events are needed because a
 // function that is rebound to another driver, such as vfio-pci, may never have had a link. The notifications cover the
-// network namespace of the subscribing thread, which is that of the process unless the thread has entered another one.
+// network namespace of the subscribing thread, which is the process's namespace unless the thread has entered another.
 func KernelEvents() Events {
 	return kernelEvents{}
 }

@@ -82,7 +82,8 @@ type Device struct {
 	Interface IfName `json:"interface"`
 	// AltNames lists the link's alternative names in sorted order.
 	AltNames []string `json:"altNames,omitempty"`
-	// Kind is the kernel's link kind (veth, bridge...), "device" for hardware links, or empty if there is no link.
+	// Kind is the kernel's link kind (veth, bridge...), "device" for hardware links, or empty if the device has no
+	// link.
 	Kind string `json:"kind"`
 	// Type is the type of the device: one of the Type constants, or else the link kind.
 	Type string `json:"type"`
@@ -114,7 +115,7 @@ type Device struct {
 	// NUMANode is None if the hardware has no NUMA affinity.
 	NUMANode int `json:"numaNode"`
 	// NUMANodes is NUMANode, followed by the other nodes in the same socket at the same distance, in ascending order.
-	// It is nil if there are no other such nodes, or if the machine does not report distances.
+	// It is nil if no other such nodes exist, or if the machine does not report distances.
 	NUMANodes []int `json:"numaNodes,omitempty"`
 	// Vendor and Product are PCI IDs: four hexadecimal digits.
 	Vendor  string `json:"vendor"`
@@ -124,9 +125,9 @@ type Device struct {
 	// RDMA is true if the device has any RDMA devices. If a function's RDMA devices are in another network namespace,
 	// their names are unknown.
 	RDMA bool `json:"rdma"`
-	// RDMADevices contains the sorted names of the RDMA devices, for example mlx5_0: those of the PCI function, those
-	// with a port on the link, and those of a bond's members. The same RDMA device can therefore be listed for several
-	// devices.
+	// RDMADevices contains the sorted names of all RDMA devices, for example mlx5_0, that belong to the PCI function,
+	// have a port on the link, or belong to a member of the bond. The same RDMA device can therefore be listed for
+	// several devices.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
 	// RDMALinkLayer is the link layer of the first of RDMADevices: RDMAEthernet or RDMAInfiniBand. It is empty if the
 	// kernel does not report it.

@@ -25,7 +25,7 @@ const (
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
-	// strict has sockets on which the kernel applies the filters in dump requests (NETLINK_GET_STRICT_CHK, since Linux
+	// strict has sockets that make the kernel apply the filters in dump requests (NETLINK_GET_STRICT_CHK, since Linux
 	// 4.20). Earlier kernels ignore these filters.
 	strict *netlink.Handle
 	// filters is nil if the kernel has no netfilter.

@@ -146,8 +146,8 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links matches the library's list, except for fields that are not requested. There are no hardware facts
-// about links without virtual functions or about functions that do not exist, and querying these is not an error.
+// The list of links matches the library's list, except for fields that are not requested. Querying links without
+// virtual functions, or functions that do not exist, returns no hardware facts and no error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
 	kernel, err := discovery.OpenKernel()

@@ -10,8 +10,8 @@ import (
 // Sources provides the data that facts are read from. It must only be used by one goroutine at a time.
 type Sources struct {
 	// Sys is a sysfs. It must have been mounted in the same network namespace that Links uses: a sysfs shows the
-	// devices in the namespace in which it was mounted, not those in its reader's. Several goroutines read from it
-	// concurrently.
+	// devices in the namespace that it was mounted in, not the devices in its reader's namespace. Several goroutines
+	// read from it concurrently.
 	Sys fs.ReadLinkFS
 	// Links lists the kernel's links, routes and addresses.
 	Links LinkLister

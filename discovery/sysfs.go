@@ -17,7 +17,7 @@ import (
 type sysfs struct {
 	fsys     fs.ReadLinkFS
 	problems []Problem
-	// rdmaOnly is the set of functions for which the kernel never created an interface; see the functions method.
+	// rdmaOnly is the set of functions that the kernel never created an interface for; see the functions method.
 	rdmaOnly map[PCIAddress]bool
 }
 

@@ -9,7 +9,7 @@ import (
 const (
 	// quietTime is how long there must be no changes before a burst of changes is considered over.
 	quietTime = 100 * time.Millisecond
-	// burstLimit is the maximum time for which a burst can delay a trigger.
+	// burstLimit is the maximum time that a burst can delay a trigger.
 	burstLimit = time.Second
 	// minBackoff and maxBackoff are the limits for the delay between attempts to resubscribe.
 	minBackoff = 100 * time.Millisecond
@@ -24,10 +24,10 @@ type Events interface {
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel on which it requests new scans: after change events, whenever the subscription is renewed
-// (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel buffers
-// one trigger; while that trigger is pending, further triggers are dropped, since one scan covers them all. The channel
-// is never closed. Watch fails if the first subscription fails; otherwise, it runs until ctx is done.
+// Watch returns a channel that requests new scans: after change events, whenever the subscription is renewed (changes
+// may have been missed), and once per period. A burst of changes causes a single trigger. The channel buffers one
+// trigger; while that trigger is pending, further triggers are dropped, since one scan covers them all. The channel is
+// never closed. Watch fails if the first subscription fails; otherwise, it runs until ctx is done.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)
 	changed := func() { signal(raw) }

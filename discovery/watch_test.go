@@ -30,7 +30,7 @@ func (f *fakeEvents) Subscribe(_ context.Context, changed func()) (<-chan error,
 	return f.broken, nil
 }
 
-// waited returns the time until the next trigger, or -1 if there is no trigger within a minute.
+// waited returns the time until the next trigger, or -1 if none arrives within a minute.
 func waited(triggers <-chan struct{}) time.Duration {
 	start := time.Now()
 	select {

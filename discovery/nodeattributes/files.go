@@ -52,7 +52,7 @@ type Row struct {
 
 // Directory reads the attribute files in a directory. It is safe for concurrent use.
 type Directory struct {
-	// Path is the path to the directory. If the path is empty or does not exist, there are no files.
+	// Path is the path to the directory. If the path is empty or does not exist, no files are read.
 	Path string
 
 	mu    sync.Mutex
