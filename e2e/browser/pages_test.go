@@ -128,7 +128,7 @@ func checkKeyboard(t *testing.T, opened *tab) {
 	}
 }
 
-// checkTree checks the accessibility tree, which is what a screen reader receives.
+// checkTree checks the accessibility tree, which screen readers use.
 func checkTree(t *testing.T, opened *tab) {
 	t.Helper()
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes

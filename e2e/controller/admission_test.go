@@ -131,7 +131,7 @@ type invalidCase struct {
 	definition bool
 }
 
-// dropped is the name of the case in which the API server drops a null value from the object before validating it.
+// dropped is the name of the case where the API server drops a null value from the object before validating it.
 const dropped = "an attribute without a value"
 
 // invalid returns all invalid cases in the corpora. The last case is a topology that the definition accepts.

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// arena is a cluster on which one contestant runs.
+// arena is a cluster that runs one contestant.
 type arena struct {
 	options Options
 	cluster *lab.Cluster
@@ -143,8 +143,8 @@ type usage struct {
 const ticks = 100
 
 // use returns the resource usage of the daemon that runs program, or zero if program is empty. It runs a command on the
-// node that finds the process by the path of the program in its container. The CPU time includes that of CNI plugins
-// that the daemon has started and waited for.
+// node that finds the process by the path of the program in its container. The CPU time includes CNI plugins that the
+// daemon has started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
 		return usage{}, nil
@@ -192,9 +192,9 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// metrics returns the metrics page that a daemon serves on a node port. The difference between two pages is what was
-// used in the meantime. While the daemon runs, histogram sums only increase; counting and checkDaemon verify that the
-// daemon has not been restarted.
+// metrics returns the metrics page that a daemon serves on a node port. The difference between two pages is the usage
+// in the meantime. While the daemon runs, histogram sums only increase; counting and checkDaemon verify that the daemon
+// has not been restarted.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,

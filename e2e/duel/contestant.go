@@ -45,7 +45,7 @@ type contestant struct {
 	// makeRequest returns the part of the pod manifest that references them.
 	objects     func(kind string, n int) string
 	makeRequest func(kind string, n int) request
-	// daemon is the path of the daemon's program inside its container; empty if there is no daemon.
+	// daemon is the path of the daemon's program inside its container; empty if the contestant has no daemon.
 	daemon string
 	// driver is the name of the DRA driver.
 	driver string
@@ -64,8 +64,8 @@ type request struct {
 	networks string // annotation k8s.v1.cni.cncf.io/networks
 }
 
-// contestants returns all contestants in the order in which the page shows them. The first two contestants are the
-// baselines: the cost of a pod alone, and the cost of any claim.
+// contestants returns all contestants in the order of the page. The first two contestants are the baselines: the cost
+// of a pod alone, and the cost of any claim.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	ours := contestant{

@@ -107,7 +107,7 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 func (f *follower) stop() { f.cancel() }
 
 // wait waits for an event that done accepts, and returns its arrival time. It drops other events, so callers must wait
-// for pods in the order in which they were created. It must not be called concurrently.
+// for pods in creation order. It must not be called concurrently.
 func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
 	time.Time, error,
 ) {

@@ -198,7 +198,7 @@ func unless(value float64, format string) string {
 	return fmt.Sprintf(format, value)
 }
 
-// names returns the contestants in the order in which they ran.
+// names returns the contestants in the order of their runs.
 func (r *Results) names() (names []string) {
 	for _, s := range r.Series {
 		if !slices.Contains(names, s.Contestant) {

@@ -87,8 +87,8 @@ type Cost struct {
 }
 
 // Quantile returns the smallest sample that is not less than the fraction q of all samples (nearest rank), in
-// milliseconds. It returns NaN if there are no samples. With 20 samples, P99 is the largest sample. The samples do not
-// have to be sorted.
+// milliseconds. It returns NaN if samples is empty. With 20 samples, P99 is the largest sample. The samples do not have
+// to be sorted.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()

@@ -329,8 +329,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed creates one pod right after killing the daemon. There is no process that can prepare the pod's claim at that
-// point, so most of the time is spent waiting for the kubelet to restart the daemon.
+// killed creates one pod right after killing the daemon. At that point, no process can prepare the pod's claim, so most
+// of the time is spent waiting for the kubelet to restart the daemon.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -360,7 +360,7 @@ func (m *measurement) killed(ctx context.Context) error {
 	return errors.Join(pods.Delete(ctx, "killed", metav1.DeleteOptions{}), m.allGone(ctx))
 }
 
-// machine describes the machine on which the run takes place.
+// machine describes the machine that the run takes place on.
 func machine() map[string]string {
 	m := map[string]string{"processors": fmt.Sprint(runtime.NumCPU()), "architecture": runtime.GOARCH}
 	var name unix.Utsname

@@ -10,8 +10,7 @@ import (
 // other stage, with more samples each.
 func interfacesSideBySide() []int { return []int{1, 4} }
 
-// sideBySideLoad is the Load of side-by-side series, and moreSamples is the factor by which the number of pods in them
-// is multiplied.
+// sideBySideLoad is the Load of side-by-side series, and moreSamples multiplies the number of pods in them.
 const (
 	sideBySideLoad = "side by side"
 	moreSamples    = 2

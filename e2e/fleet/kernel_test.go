@@ -176,7 +176,7 @@ func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	return now, nil
 }
 
-// asItWas waits until all nodes are back in the state in which they were before the test.
+// asItWas waits until all nodes are back in the state that they had before the test.
 func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {

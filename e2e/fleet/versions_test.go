@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// oldTag is the image tag for the oldest version from which an upgrade is supported, and backTag is the tag for the
-// oldest version to which a downgrade is supported.
+// oldTag is the image tag for the oldest supported starting version of an upgrade, and backTag is the tag for the
+// oldest supported target of a downgrade.
 const oldTag, backTag = "old", "back"
 
 // TestVersions runs the oldest version of the driver from which an upgrade is supported on one node, and the current

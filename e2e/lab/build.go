@@ -222,7 +222,7 @@ func lockWithProgress(ctx context.Context, path string, p *progress) (func(), er
 }
 
 // lockFile waits for an exclusive lock. The lock file is never removed, because otherwise two processes could hold the
-// lock at the same time. The kernel releases the lock when the process exits, so there are no stale locks (flock(2)).
+// lock at the same time. The kernel releases the lock when the process exits, so locks never become stale (flock(2)).
 // lockFile polls, because a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor
 // and therefore the lock, since Go opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {

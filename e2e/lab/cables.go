@@ -17,7 +17,7 @@ const wireName = "wire0"
 // the link is a port on the bridge that has the node's address, so all nodes and their pods share one network segment.
 const uplinkName = "uplink"
 
-// Segment is a network from which a node can be disconnected.
+// Segment is a network that a node can be disconnected from.
 type Segment string
 
 // The segments of a multi-node cluster.

@@ -143,7 +143,7 @@ func (m *Machine) NodeName() string { return m.state.NodeName }
 // RunDir returns the directory that contains the cluster's state.
 func (m *Machine) RunDir() string { return m.state.RunDir }
 
-// ManifestDir returns the directory in which the kubelet looks for static pods.
+// ManifestDir returns the directory where the kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
 // Logs returns the path of the component's log file. The file is appended to whenever the component is started again,

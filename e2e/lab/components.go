@@ -18,8 +18,8 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components returns all components in the order in which they are started. The order matters only if all code is
-// emulated and each component waits for the previous one (see Pack). Otherwise, several components start concurrently.
+// Components returns all components in start order. The order matters only if all code is emulated and each component
+// waits for the previous one (see Pack). Otherwise, several components start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }

@@ -62,8 +62,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component reports that it is healthy. Apart from the context, there is no time limit. If
-// the component exits, WaitHealthy immediately returns an error that includes the end of the component's log.
+// WaitHealthy waits until a component reports that it is healthy. Only the context limits the time. If the component
+// exits, WaitHealthy immediately returns an error that includes the end of the component's log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == m.RuntimeComponent() {
@@ -127,7 +127,7 @@ func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 }
 
 // httpClient does not verify server certificates: the scheduler and the controller manager generate their own
-// certificates, and there are no foreign processes in the network namespace.
+// certificates, and the network namespace contains no foreign processes.
 func (m *Machine) httpClient() (*http.Client, error) {
 	cert, err := tls.LoadX509KeyPair(m.opts.pki("admin.crt"), m.opts.pki("admin.key"))
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Network describes how the NIC of a separate machine is connected to the cluster's network namespace. It has the same
-// fields as vm.Uplink, to which the lab command converts it, since importing package vm here would create an import
-// cycle.
+// Network describes how the NIC of a separate machine is connected to the cluster's network namespace. The lab command
+// converts it to vm.Uplink, which has the same fields: importing package vm here would create an import cycle.
 type Network struct {
 	// Link is the name of the NIC on the machine.
 	Link string
@@ -27,7 +26,7 @@ type Network struct {
 	Ports   []int
 }
 
-// kubeletPort is the port on which the API server connects to the kubelet. In the cluster's namespace, QEMU listens on
+// kubeletPort is the kubelet's port for connections from the API server. In the cluster's namespace, QEMU listens on
 // this port instead of the kubelet, because the node's name resolves to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 

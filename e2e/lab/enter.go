@@ -98,7 +98,7 @@ func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 }
 
 // DialContext opens a connection from inside the node's network namespace. The address must not require name
-// resolution. A socket stays in the namespace in which it was created, so the connection may be used on any thread.
+// resolution. A socket stays in the namespace where it was created, so the connection may be used on any thread.
 // Concurrent calls are allowed.
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn

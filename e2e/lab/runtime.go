@@ -41,8 +41,8 @@ const (
 // ErrNoCRIO means that CRI-O's programs could not be found.
 var ErrNoCRIO = errors.New("CRI-O is not available")
 
-// crioPrograms returns the programs that a node needs for CRI-O in addition to those that every node needs. CRI-O and
-// pinns must be in CRIODir; the other programs may also be installed on the machine.
+// crioPrograms returns the programs that a node needs for CRI-O in addition to the programs that every node needs.
+// CRI-O and pinns must be in CRIODir; the other programs may also be installed on the machine.
 func (r Runtime) crioPrograms() (required, optional []string) {
 	required, optional = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
 	if r == RuntimeCRIOCrun {
@@ -155,10 +155,10 @@ func (m *Machine) writeCRIO() error {
 	return os.WriteFile(filepath.Join(m.state.RunDir, crioFile), []byte(m.opts.crioConfig(name, wrapper, conmon)), 0o600)
 }
 
-// crioConfig renders CRI-O's configuration. It deviates from CRI-O's defaults only where necessary: on the node, there
-// is no systemd, SELinux or AppArmor, images cannot be pulled, and CNI plugins are in /opt/cni/bin. Removing all
-// containers after a restart with another version (internal_wipe) would require a directory that outlives the node.
-// NET_RAW is added because containerd grants it by default and tests use ping.
+// crioConfig renders CRI-O's configuration. It deviates from CRI-O's defaults only where necessary: the node has no
+// systemd, SELinux or AppArmor, images cannot be pulled, and CNI plugins are in /opt/cni/bin. Removing all containers
+// after a restart with another version (internal_wipe) would require a directory that outlives the node. NET_RAW is
+// added because containerd grants it by default and tests use ping.
 func (o Options) crioConfig(runtime, path, conmon string) string {
 	config := fmt.Sprintf(`[crio]
 version_file = "/run/crio/version"

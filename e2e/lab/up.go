@@ -193,7 +193,7 @@ func (c *Cluster) prepare() error {
 	return c.configure("")
 }
 
-// addresses returns the IP addresses for which the certificates are valid.
+// addresses returns the IP addresses that the certificates are valid for.
 func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }

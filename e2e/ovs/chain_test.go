@@ -135,8 +135,8 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted while pods use it. The pods can still terminate, and their addresses are released. What the
-// plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
+// A bridge is deleted while pods use it. The pods can still terminate, and their addresses are released. Steps that the
+// plugin cannot roll back are reported, and are rolled back once a bridge with the same name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)

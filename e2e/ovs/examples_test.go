@@ -73,8 +73,8 @@ func (c *ovnCluster) offers(want ...string) {
 	})
 }
 
-// All devices are offered except those that the cluster uses: Open vSwitch bridges and their ports, and links that the
-// node uses.
+// All devices are offered except devices that the cluster uses: Open vSwitch bridges and their ports, and links that
+// the node uses.
 func (c *ovnCluster) example8() {
 	c.apply("8-all-but-the-cluster")
 	c.offers(c.uplink(pf2))

@@ -1,5 +1,5 @@
 // Package rdma tests Soft RoCE RDMA devices on virtual functions that use the kernel's igb driver, and on other links.
-// The tests in lab_*_test.go verify the kernel behavior on which the driver relies. If the machine is a Kubernetes node
+// The tests in lab_*_test.go verify the kernel behavior that the driver relies on. If the machine is a Kubernetes node
 // (TestCluster...), additional tests check the API from the user's perspective. The package contains only tests.
 //
 // Invariant: its tests run one after the other inside an RDMA machine booted by package vm (make

@@ -19,7 +19,7 @@ func newDriver(b *bench) *driver {
 	return &driver{b, b.NewDriver(executor.Options{})}
 }
 
-// tenant is a pod to which a device can be attached.
+// tenant is a pod that a device can be attached to.
 type tenant struct{ *place }
 
 // tenant creates a pod and prepares a claim for it. The first step in the topology is allocated the given link on the

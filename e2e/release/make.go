@@ -21,7 +21,7 @@ type Options struct {
 	Clone string
 	// Version is a version such as v0.1.0.
 	Version string
-	// Registry is the registry to which the images will be published, such as registry.example/team.
+	// Registry is the registry where the images will be published, such as registry.example/team.
 	Registry string
 	// Out is the directory to create for the release files.
 	Out string

@@ -106,9 +106,9 @@ func (v *verifier) checksums() (map[string]string, error) {
 	return want, compareSums(want, got, sumsName)
 }
 
-// names extracts the version from the file names, and verifies that the files are exactly those of a release with this
-// version. The version is part of file names that are signed, so this check does not have to trust the content of any
-// file.
+// names extracts the version from the file names, and verifies that the files are exactly the files of a release with
+// this version. The version is part of file names that are signed, so this check does not have to trust the content of
+// any file.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
 	for _, name := range slices.Sorted(maps.Keys(sums)) {

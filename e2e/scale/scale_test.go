@@ -60,7 +60,7 @@ type figured struct {
 // policy then changes the devices on all of these nodes.
 type restart struct {
 	Drivers int `json:"drivers"`
-	// FirstWrites is the number of writes during the first start, before which there were no slices.
+	// FirstWrites is the number of writes during the first start, when no slices exist.
 	FirstWrites int `json:"firstWrites"`
 	// Seconds is the time from the start of the drivers until the last driver has established its watch on slices.
 	Seconds float64 `json:"seconds"`

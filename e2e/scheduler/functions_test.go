@@ -12,8 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Virtual functions that are created while the driver is running are published, and those that are removed are
-// withdrawn.
+// While the driver is running, new virtual functions are published, and removed virtual functions are withdrawn.
 func TestFunctionsComeAndGo(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}

@@ -137,7 +137,7 @@ func (p *plane) apply(ctx context.Context, text string) error {
 	return nil
 }
 
-// node is a Node object for which a driver publishes the devices in a recording of a machine.
+// node is a Node object with a driver that publishes the devices in a recording of a machine.
 type node struct {
 	*plane
 	name string

@@ -19,8 +19,8 @@ import (
 // anyPlugin is the class that contains all of the driver's devices.
 const anyPlugin = "network"
 
-// classes returns a DeviceClass for each CNI plugin, like those that the controller creates for topologies, and one for
-// all devices. If lists is true, the classes expect a device's CNI plugins in a single list attribute.
+// classes returns a DeviceClass for each CNI plugin, like the classes that the controller creates for topologies, and
+// one for all devices. If lists is true, the classes expect a device's CNI plugins in a single list attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)

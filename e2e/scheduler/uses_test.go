@@ -160,6 +160,6 @@ func (c nics) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals returns the ways in which a series can reach the scheduler: as one pod per use, as one pod with one claim
-// per use, or as a single claim.
+// allArrivals returns the ways that a series can reach the scheduler: as one pod per use, as one pod with one claim per
+// use, or as a single claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }

@@ -20,7 +20,7 @@ const (
 	pf1 = "0000:81:00.0"
 )
 
-// pluginState is the directory in which the sriov plugin stores its records.
+// pluginState is the directory where the sriov plugin stores its records.
 const pluginState = "/var/lib/cni/sriov"
 
 // patience is the time limit for each operation in the virtual machine, where all code is emulated.

@@ -25,7 +25,7 @@ const clusterPatience = 5 * time.Minute
 type cluster struct {
 	*bench
 	*kubenode.Node
-	// before is the state in which the virtual functions must be at the end of each part.
+	// before is the state that the virtual functions must have at the end of each part.
 	before []string
 	// annotations are the annotations for pods to be created, in YAML.
 	annotations string

@@ -1,5 +1,5 @@
-// Package stack installs the driver and the controller in a lab cluster in the form in which they are shipped: as
-// images with the project's binaries, using the manifests in the deploy directory.
+// Package stack installs the driver and the controller in a lab cluster the way they are shipped: as images with the
+// project's binaries, using the manifests in the deploy directory.
 package stack
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// outage is the minimum time for which the API server is down.
+// outage is the minimum time that the API server is down.
 const outage = time.Minute
 
 // While the API server is down, pods with prepared claims are still attached, and detachments that are in progress

@@ -23,7 +23,7 @@ var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
 // memoryLimit is the memory, in MiB, that the driver may use with 110 pods. It is not checked in runs with fewer pods.
 const memoryLimit = 128
 
-// A full node is started with all pods at once, one of which has four interfaces. Afterwards, the driver is back in its
+// All pods of a full node are started together. One of them has four interfaces. Afterwards, the driver is back in its
 // initial state.
 func TestFullNode(t *testing.T) {
 	e := newEnv(t, "full")

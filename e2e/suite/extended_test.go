@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod returns a pod like those that users write for a device plugin, with resource limits but no claims. A
-// container is given as "name: {resource: count}". Containers with the prefix "init " exit immediately.
+// extendedPod returns a pod as users write it for a device plugin, with resource limits but no claims. A container is
+// given as "name: {resource: count}". Containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
 	for _, container := range containers {

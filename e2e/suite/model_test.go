@@ -29,7 +29,7 @@ var (
 )
 
 // TestModel tests the invariant in docs/concepts.md with random sequences of faults and various kinds of pods: a
-// container that references a claim runs only in a network namespace to which the claim is attached. A container that
+// container that references a claim runs only in a network namespace that the claim is attached to. A container that
 // starts too early exits with status [early]. Once the faults are over, every pod becomes Ready without intervention,
 // and deleting the pods leaves nothing behind.
 func TestModel(t *testing.T) {

@@ -143,8 +143,8 @@ func podOn(name, claim, networks string) string {
 		"metadata: {name: %s, annotations: {k8s.v1.cni.cncf.io/networks: %s}}", name, networks), 1)
 }
 
-// owners returns the network namespaces that contain a link with the given MAC address. It searches those of the node
-// and its pods.
+// owners returns the network namespaces that contain a link with the given MAC address. It searches the namespaces of
+// the node and its pods.
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
@@ -304,8 +304,8 @@ func TestMigrationFromMultus(t *testing.T) {
 	}
 }
 
-// watchOwners polls the owners of a link until stop is called or the test ends. stop returns every case in which the
-// link had two owners at the same time, and the number of polls that found an owner.
+// watchOwners polls the owners of a link until stop is called or the test ends. stop returns every case where the link
+// had two owners at the same time, and the number of polls that found an owner.
 func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	e.Helper()
 	var wrong []string

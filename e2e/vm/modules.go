@@ -126,7 +126,7 @@ func unxz(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// dependenciesOfFile returns the names of the modules on which the module in a file depends.
+// dependenciesOfFile returns the names of the modules that the module in a file depends on.
 func dependenciesOfFile(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

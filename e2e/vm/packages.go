@@ -15,8 +15,8 @@ import (
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // apt runs apt-get with a separate root: it neither reads nor changes the installed packages. The status file in this
-// root is empty, so that apt-get fetches all dependencies, including those that are already installed on the host. No
-// other process uses these directories, so apt needs no lock and does not wait for the system's apt-get.
+// root is empty, so that apt-get fetches all dependencies, including packages that are already installed on the host.
+// No other process uses these directories, so apt needs no lock and does not wait for the system's apt-get.
 type apt struct {
 	dir    string
 	mirror string

@@ -294,7 +294,7 @@ func goTool(ctx context.Context, args ...string) error {
 }
 
 // initialFiles writes the kernel's initial file system. It is created for each machine, because vminit is rebuilt by
-// each call to Prepare. The names of the module files determine the order in which they are loaded.
+// each call to Prepare. The names of the module files determine the load order.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")

@@ -209,7 +209,7 @@ func (c *Command) showFolders(m *machine, order *guest.Order) error {
 // moduleFilesDir is the directory in the machine that contains Command.ModuleFiles.
 const moduleFilesDir = "/opt/modules"
 
-// writeRunDir writes one machine's files: its order, and the archive from which it boots.
+// writeRunDir writes one machine's files: its order, and the archive that it boots from.
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)
 	if err != nil {

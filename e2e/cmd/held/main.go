@@ -40,7 +40,7 @@ type config struct {
 }
 
 // run handles one call. It prints the other plugin's output even if that plugin failed, because plugins print CNI
-// errors to standard output. The exit status is that of the other plugin.
+// errors to standard output. The process exits with the other plugin's status.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {

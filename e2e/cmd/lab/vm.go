@@ -231,7 +231,7 @@ type exitError int
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// doubleNames returns the names of the plugins for which there are test doubles.
+// doubleNames returns the names of the plugins that have test doubles.
 func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
 
 // doublesUsed returns a message that lists the plugins for which test doubles are used because the directories do not

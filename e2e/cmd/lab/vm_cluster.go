@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// vmNRITimeout is containerd's default multiplied by the factor by which the driver is slower if all code is emulated.
+// vmNRITimeout is containerd's default multiplied by the slowdown of the driver if all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
 // vmClusterMemory is the amount of memory, in MiB, for a machine that is a Kubernetes node, all of whose files are in

@@ -46,7 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
-// validate rejects the same configurations as the real plugin, but reports all problems at once.
+// validate rejects the same configurations as the real plugin, but reports all problems in one error.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

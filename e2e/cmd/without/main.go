@@ -1,4 +1,4 @@
-// Command without runs a program without the given capabilities, even in a privileged container, to which the runtime
+// Command without runs a program without the given capabilities, even in a privileged container, where the runtime
 // grants all capabilities: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
 package main
 

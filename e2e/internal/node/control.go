@@ -31,8 +31,8 @@ type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Machine makes OpStart start the program as process 1 in its own namespaces. When it terminates, so do all
-	// processes in these namespaces.
+	// Machine makes OpStart start the program as process 1 in its own namespaces. When it terminates, all processes in
+	// these namespaces terminate, too.
 	Machine bool           `json:"machine,omitempty"`
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays returns the host directories in which the node needs its own files. An overlay shows the existing files but
+// overlays returns the host directories where the node needs its own files. An overlay shows the existing files but
 // stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. On any node, the
 // kubelet, containerd and network add-ons write to these directories. The node also uses the host's /usr, but only for
 // reading.

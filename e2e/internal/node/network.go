@@ -70,8 +70,8 @@ func makeWire(name string) error {
 	return nil
 }
 
-// routeAPI adds a route to the API server through a gateway on the bridge. A specific route is necessary because there
-// is no default route: clusters have no connection to other networks.
+// routeAPI adds a route to the API server through a gateway on the bridge. A specific route is necessary because nodes
+// have no default route: clusters have no connection to other networks.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {

@@ -66,7 +66,7 @@ type Member struct {
 	Number byte `json:"number"`
 	// Gateway is the next hop for APIAddress.
 	Gateway string `json:"gateway"`
-	// Host is the directory in which the node finds the host directories that the machine with the wire covers.
+	// Host is the directory where the node finds the host directories that the machine with the wire covers.
 	Host string `json:"host"`
 	// BootID is the node's boot ID, which is visible on the node instead of the kernel's boot ID.
 	BootID string `json:"bootID"`

@@ -29,7 +29,7 @@ type process struct {
 }
 
 type link struct {
-	// parent is the index of the lower link in that link's own namespace; 0 if there is no lower link.
+	// parent is the index of the lower link in that link's own namespace; 0 if the link has no lower link.
 	parent    int
 	addressed bool
 }

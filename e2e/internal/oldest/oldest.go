@@ -21,9 +21,9 @@ import (
 // later commit on main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
-// Back is the oldest version to which a downgrade is supported: it still provides existing pods' CDI devices under the
-// names that the current version reported to the kubelet. If a change makes the driver report different names, set Back
-// to a commit on main that provides devices under those names.
+// Back is the oldest supported target of a downgrade: it still provides existing pods' CDI devices under the names that
+// the current version reported to the kubelet. If a change makes the driver report different names, set Back to a
+// commit on main that provides devices under those names.
 const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 
 // ErrNoHistory is returned if the clone does not contain the commit.

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// networksAnnotation is the annotation in which a pod's author requests networks.
+	// networksAnnotation is the annotation with the networks that a pod's author requests.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation is the annotation to which the controller writes the pod's addresses, keyed by NAD key.
+	// podNetworksAnnotation is the annotation where the controller writes the pod's addresses, keyed by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 

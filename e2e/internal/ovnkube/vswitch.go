@@ -41,7 +41,7 @@ type port struct {
 
 func (v *vswitch) portPath(name string) string { return filepath.Join(v.state, "ports", name) }
 
-// checkMapping returns an error if there is no bridge mapping for a localnet.
+// checkMapping returns an error if a localnet has no bridge mapping.
 func (v *vswitch) checkMapping(conf *netConf) error {
 	if conf.Topology != localnet {
 		return nil

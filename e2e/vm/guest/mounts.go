@@ -41,9 +41,9 @@ func shared(f Folder) mount {
 }
 
 // furnish replaces the initial file system with the real root: an in-memory overlay on top of the unpacked packages. It
-// first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the overlay, and finally
-// switches to this root, to which it also moves /dev and /proc. The mounts can use only files that are in the initial
-// file system or are created here, because no other files exist yet.
+// first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the overlay, and finally moves
+// /dev and /proc to this root and switches to it. The mounts can use only files that are in the initial file system or
+// are created here, because no other files exist yet.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{

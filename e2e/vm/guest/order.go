@@ -27,7 +27,7 @@ const (
 
 // Order describes the machine's task.
 type Order struct {
-	// Args is the command. If it is empty, there is no command, and the order succeeds.
+	// Args is the command. If it is empty, no command runs, and the order succeeds.
 	Args []string `json:"args"`
 	// Env contains additional environment variables, as NAME=value.
 	Env []string `json:"env,omitempty"`
