@@ -46,10 +46,10 @@ assumed to be enabled if a slice uses them.
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not fit. The
 reason names the blocking claims: the new claims fit if all of these are released, but not if any one of them remains.
 There may be other such sets of claims. Blocking pods and claims of the simulation are listed separately,
-because they cannot be released. For a pod of --pod whose claims are allocated, it prints the problems that the driver
-reported in the status of the claims. Only devices are counted. Other scheduling constraints are not checked. Neither is
-whether a node has the plugins and kernel link types for the steps after the device, such as a VLAN or bond on top of
-it: run netdra doctor --all-nodes to check that.
+because they cannot be released. For a pod of --pod whose claims are allocated, it prints why the driver does not attach
+them. Only devices are counted. Other scheduling constraints are not checked. Neither is whether a node has the plugins
+and kernel link types for the steps after the device, such as a VLAN or bond on top of it: run netdra doctor
+--all-nodes to check that.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 the result is unknown.`,
 		Example: `  # for recorded machines, before anything is applied

@@ -12,34 +12,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isAllocated reports whether a trial is for a pod in the cluster whose claims are all allocated. Such a pod is not
-// waiting for the scheduler.
+// If all of a pod's claims have devices, the pod is not waiting for the scheduler.
+
+// isAllocated reports whether a trial is for a pod in the cluster whose claims are all allocated.
 func (t *trial) isAllocated() bool {
-	isPending := func(claim *resourceapi.ResourceClaim) bool { return claim.Status.Allocation == nil }
-	return t.named && len(t.missing) == 0 && !slices.ContainsFunc(t.claims, isPending)
+	return t.named && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
+		return claim.Status.Allocation == nil
+	})
 }
 
-// allocatedAnswer returns the answer for a pod whose claims are all allocated: the devices, and the problems that the
-// node's driver reported.
-func allocatedAnswer(t *trial) Answer {
-	var verdict Verdict
-	if node := t.pod.Spec.NodeName; node != "" {
-		verdict.Nodes = []string{node}
-	}
-	for _, claim := range t.claims {
-		verdict.Results = append(verdict.Results, *claim.Status.Allocation)
-	}
-	answer := answerOf(t, &verdict)
-	answer.Allocated, answer.Refused = true, attachProblems(t.claims)
-	answer.Fits = len(answer.Refused) == 0
-	answer.Note = fmt.Sprintf("all claims of pod %s have their devices, and ", fullName(t.pod))
-	if t.pod.Status.Phase == corev1.PodRunning {
-		answer.Note += "it is running"
-	} else {
-		answer.Note += fmt.Sprintf("its driver reports no problem; \"kubectl describe pod %[1]s -n %[2]s\" and "+
-			"\"kubectl netdra claims pod/%[1]s -n %[2]s\" show what it waits for", t.pod.Name, namespaceOf(t.pod))
-	}
-	return answer
+func (t *trial) hasStarted() bool { return t.pod != nil && hasStarted(t.pod) }
+
+// hasStarted reports whether any container in a pod has ever started. The driver blocks all containers until the
+// devices are attached. The existence of a sandbox proves nothing, because a chain may still be running in it.
+func hasStarted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(container corev1.ContainerStatus) bool {
+			return container.State.Running != nil || container.State.Terminated != nil || container.RestartCount > 0
+		})
 }
 
 // attachProblems returns the problems that the node's driver reported in the status of the claims.
@@ -59,4 +49,13 @@ func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 		}
 	}
 	return problems
+}
+
+func allocatedNote(pod *corev1.Pod) string {
+	note := fmt.Sprintf("all claims of pod %s have their devices, and ", fullName(pod))
+	if pod.Status.Phase == corev1.PodRunning {
+		return note + "it is running"
+	}
+	return note + fmt.Sprintf("no known problem prevents it from starting; \"kubectl describe pod %[1]s -n %[2]s\" "+
+		"and \"kubectl netdra claims pod/%[1]s -n %[2]s\" show what it waits for", pod.Name, namespaceOf(pod))
 }

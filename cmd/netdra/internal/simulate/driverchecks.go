@@ -19,15 +19,19 @@ import (
 // The scheduler allocates whatever devices a claim requests, but the driver may still refuse the claim.
 
 // addDriverChecks adds the errors that the driver would return for a trial's claims with the allocated devices. Claims
-// that do not fit have no devices, so it only adds remarks about namespaces that their topologies do not allow.
+// that do not fit have no devices, so it only adds remarks about namespaces that their topologies do not allow. For a
+// pod that has started, only the problems reported by its node matter.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
-	if t.Fits {
+	if t.started = t.Allocated && hasStarted(trial.pod); t.Fits && !t.started {
 		t.Refused = m.exclusiveProblems(trial, results)
 	}
 	var plans []cnichain.Plan
 	for i, claim := range trial.claims {
+		if t.started {
+			break
+		}
 		problems, certain := m.namespaceProblems(claim)
 		if !t.Fits || !certain {
 			t.addRemarks(problems)
@@ -47,6 +51,9 @@ func (t *Answer) addDriverChecks(
 	if err := checkInterfaces(trial.pod, plans); err != nil && len(t.Refused) == 0 {
 		t.Refused = []string{err.Error()}
 	}
+	if t.Allocated && len(t.Refused) == 0 {
+		t.Refused = attachProblems(trial.claims)
+	}
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
@@ -62,15 +69,25 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf returns the pod that uses a claim: the first pod for which kube-scheduler reserved the claim, or a pod from an
-// earlier trial.
+// userOf returns the pod that uses a claim: the only pod for which kube-scheduler reserved the claim, the started pod
+// if the claim is reserved for several, or a pod from an earlier trial. If the claim is reserved for several pods and
+// none of them has started, userOf returns "", because the first pod to start will get the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
-	for _, consumer := range claim.Status.ReservedFor {
-		if consumer.APIGroup == "" && consumer.Resource == "pods" {
-			return namespaceOf(claim) + "/" + consumer.Name
-		}
+	if user, several := m.started[claim.UID]; several {
+		return user
+	}
+	for _, consumer := range podsOf(claim) {
+		return namespaceOf(claim) + "/" + consumer.Name
 	}
 	return m.users[claim.UID]
+}
+
+// podsOf returns the pods for which kube-scheduler reserved a claim, even if only one of them can attach the devices.
+func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
+	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
+		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+			return consumer.APIGroup != "" || consumer.Resource != "pods"
+		})
 }
 
 // use records the pod of a successful trial as the user of the trial's claims.

@@ -23,7 +23,7 @@ import (
 // parse reads objects from files. It returns an error if the controller would reject any of the topologies.
 func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	m := &model{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
-		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}}
+		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}, started: map[types.UID]string{}}
 	var topologies []*manifest.Document // validated after all schemas are read
 	for _, file := range files {
 		documents, err := manifest.Read(file, stdin)

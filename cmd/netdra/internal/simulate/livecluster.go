@@ -78,8 +78,8 @@ func cannotList(what string, err error) error {
 }
 
 // addDriverObjects adds the objects required by the driver's checks: the cluster's topologies unless overridden by a
-// file, and the claims' namespaces. The caller may lack permission to read these objects; remarks lists the checks that
-// are skipped for this reason.
+// file, the claims' namespaces, and, for each claim reserved for several pods, the pod that uses it. The caller may
+// lack permission to read these objects; remarks lists the checks that are skipped for this reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.Topologies(ctx)
 	if err != nil && !apierrors.IsNotFound(err) { // if it is not found, the kind is not installed
@@ -108,6 +108,36 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 			m.namespaces = append(m.namespaces, namespace)
 		case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
 			remarks = append(remarks, fmt.Sprintf("cannot get namespace %s: %v; its labels are unknown", name, err))
+		}
+	}
+	return append(remarks, l.addStarted(ctx, m)...)
+}
+
+// addStarted records, for each claim reserved for several pods, which of these pods has started. If a pod cannot be
+// read, addStarted assumes that the first pod in the list has started, because kube-scheduler reserved the claim for
+// that pod first.
+func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
+	for i := range m.trials {
+		for _, claim := range m.trials[i].claims {
+			consumers := podsOf(claim)
+			if _, done := m.started[claim.UID]; done || len(consumers) < 2 || m.trials[i].hasStarted() {
+				continue
+			}
+			m.started[claim.UID] = ""
+			for _, consumer := range consumers {
+				pod, err := l.Core.Pods(claim.Namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
+				if err != nil && !apierrors.IsNotFound(err) {
+					remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: cannot get pod "+
+						"%s/%s: %v; assuming the first pod in its status.reservedFor", fullName(claim), claim.Namespace,
+						consumer.Name, err))
+					m.started[claim.UID] = claim.Namespace + "/" + consumers[0].Name
+				} else if err == nil && pod.UID == consumer.UID && hasStarted(pod) {
+					m.started[claim.UID] = fullName(pod)
+				}
+				if m.started[claim.UID] != "" {
+					break
+				}
+			}
 		}
 	}
 	return remarks

@@ -89,20 +89,57 @@ func TestPodsOfACluster(t *testing.T) {
 		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it references no claim and " +
 			"requests " +
 			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" shows what it waits for`}},
+		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
+			"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
+			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
+		"a claim of two pods: the other one has started": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": otherPod("u2", "running: {}")}, want: []string{
+				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
+				"cannot attach claim apps/both: pod apps/other uses its exclusive device"}},
+		"a claim of two pods, of which this one has started": {claims: "[{name: net, resourceClaimName: both}]",
+			status: started, change: map[string]string{pathPods + "other": ""},
+			want: []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
+		"a claim of two pods, of which none has started": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": otherPod("u2", "waiting: {}")},
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
+				"starting"}, not: "!"},
+		"a claim of two pods: one was recreated": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": otherPod("u3", "running: {}")},
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
+				"starting"}, not: "!"},
+		"a claim of two pods: one may not be read": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": ""}, want: []string{
+				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
+				"pod apps/other uses its exclusive device",
+				"cannot determine which pod uses claim apps/both: cannot get pod apps/other: anna may not do that"}},
 		"running, and its topology is gone": {claims: "[{name: net, resourceClaimName: own}]", status: started,
 			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []",
 				pathTopologies: "items: []"},
 			want: []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
+		"not started, and its topology is gone": {claims: "[{name: net, resourceClaimName: own}]",
+			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []",
+				pathTopologies: "items: []"},
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:", "free"}},
 		"a template that is not there": {claims: "[{name: net, resourceClaimTemplateName: c5}]", want: []string{
 			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is neither in the files nor in namespace apps "}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
-			want: []string{"✓ all claims of pod apps/p have their devices, and its driver reports no " +
-				`problem; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" show what `}},
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
+				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" show what `}},
+		"a claim with devices that the driver refuses": {claims: "[{name: net, resourceClaimName: bad}]",
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:",
+				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
 		"a claim with devices that the node could not attach": {claims: "[{name: net, resourceClaimName: failed}]",
 			want: []string{"✗ pod apps/p has devices on n1, but", "claim apps/failed: StepFailed: macvlan is missing"}},
+		"a claim whose chain fails while the pod has a sandbox": {claims: "[{name: net, resourceClaimName: failed}]",
+			status: "{conditions: [{type: PodReadyToStartContainers, status: 'True'}], containerStatuses: " +
+				"[{state: {waiting: {}}}]}",
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:"}},
+		"a claim that the driver would refuse now, of a pod that has started": {
+			claims: "[{name: net, resourceClaimName: bad}]", status: started,
+			want: []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
 		"a claim that has lost an interface since the pod started": {claims: "[{name: net, resourceClaimName: failed}]",
 			status: started,
-			want: []string{"✗ pod apps/p has devices on n1, but some of them have problems:",
+			want: []string{"✗ pod apps/p has started with devices on n1, but some of them have problems:",
 				"claim apps/failed: StepFailed: macvlan is missing"}},
 		"running, and topologies may not be read": {claims: "[{name: net, resourceClaimName: own}]", status: started,
 			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []", pathTopologies: ""},
@@ -133,8 +170,8 @@ func TestPodsOfACluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			served := answers()
 			maps.Copy(served, test.change)
-			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps, uid: u1}, spec: {nodeName: n1, `+
-				`containers: [{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
+			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps, uid: u1}, spec: {containers: `+
+				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
 			for name, claim := range claimsWithDevices() {
 				if strings.Contains(test.claims, name+"}") || test.uses == name {
@@ -178,20 +215,30 @@ const groupedSlices = `items: [
 // started is the status of a pod with a running container.
 const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"
 
+// otherPod returns the pod "other" in namespace apps, whose container has the given state.
+func otherPod(uid, state string) string {
+	return fmt.Sprintf(`{metadata: {name: other, namespace: apps, uid: %s}, status: {containerStatuses: [`+
+		`{state: {%s}}]}}`, uid, state)
+}
+
 // claimsWithDevices returns claims in namespace apps that hold the device in the cluster.
 func claimsWithDevices() map[string]string {
-	claim := func(name, user, devices string) string {
+	claim := func(name, config, user, devices string) string {
 		return fmt.Sprintf(`{metadata: {name: %s, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r, `+
 			`exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, driver: `+
-			`dra.networking, pool: n1, device: eth0}], config: [{source: FromClass, opaque: {driver: `+
+			`dra.networking, pool: n1, device: eth0}], config: [%s{source: FromClass, opaque: {driver: `+
 			`dra.networking, parameters: {networkTopologyRef: {name: free}, step: a}}}]}}, reservedFor: [{resource: `+
-			`pods, uid: u, name: %s}], devices: [%s]}}`, name, user, devices)
+			`pods, uid: u, name: %s}], devices: [%s]}}`, name, config, user, devices)
 	}
 	return map[string]string{
-		"only": claim("only", "first", ""),
-		"own":  claim("own", "p", ""),
-		"ours": claim("ours", "q", ""),
-		"failed": claim("failed", "p", "{driver: dra.networking, pool: n1, device: eth0, conditions: [{"+
+		"only": claim("only", "", "first", ""),
+		"own":  claim("own", "", "p", ""),
+		"ours": claim("ours", "", "q", ""),
+		"both": strings.ReplaceAll(claim("both", "", "other}, {resource: pods, uid: u1, name: p", ""),
+			"uid: u, name: other", "uid: u2, name: other"),
+		"bad": claim("bad", `{source: FromClaim, opaque: {driver: dra.networking, parameters: {mac: `+
+			`"02:00:00:00:00:01"}}}, `, "p", ""),
+		"failed": claim("failed", "", "p", "{driver: dra.networking, pool: n1, device: eth0, conditions: [{"+
 			`type: Ready, status: "False", reason: StepFailed, message: macvlan is missing}]}`),
 	}
 }

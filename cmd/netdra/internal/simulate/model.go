@@ -49,6 +49,9 @@ type model struct {
 	trials  []trial
 	// users maps a claim's UID to the first pod that uses the claim.
 	users map[types.UID]string
+	// started maps the UID of each claim that is reserved for several pods to the pod that has started, or to "" if
+	// none of them has.
+	started map[types.UID]string
 }
 
 // trial is a set of claims that must fit together on one node. All claims of a pod form one trial, because

@@ -114,11 +114,11 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
 			continue
 		}
-		if trial.isAllocated() {
-			answers = append(answers, allocatedAnswer(&trial))
-			continue
+		missing := trial.missing
+		if !trial.isAllocated() { // allocated claims no longer need their classes
+			missing = slices.Concat(missing, simulator.missing(trial.claims))
 		}
-		if missing := slices.Concat(trial.missing, simulator.missing(trial.claims)); len(missing) > 0 {
+		if len(missing) > 0 {
 			answers = append(answers, Answer{What: trial.title, Missing: missing})
 			continue
 		}
@@ -128,7 +128,16 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		}
 		answer := answerOf(&trial, &verdict)
 		answer.addRemarks(trial.remarks)
+		if trial.isAllocated() {
+			answer.Allocated = true
+			if node := trial.pod.Spec.NodeName; answer.Fits && node != "" { // the allocator returns every possible node
+				answer.Nodes = []string{node}
+			}
+		}
 		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
+		if answer.Allocated && answer.Fits {
+			answer.Note = allocatedNote(trial.pod)
+		}
 		if answer.Fits {
 			m.use(&trial)
 			simulator.Reserve(trial.title, trial.claims, verdict.Results)
@@ -253,6 +262,8 @@ type Answer struct {
 	Fits bool   `json:"fits"`
 	// Allocated is true for a pod in the cluster if all of its claims are allocated.
 	Allocated bool `json:"allocated,omitempty"`
+	// started is true if an allocated pod has started. In that case, any problems occurred after the start.
+	started bool
 	// Note replaces the list of nodes in text output.
 	Note string `json:"note,omitempty"`
 	// As is the title of an earlier pod from the same template that does not fit for the same reason. That pod's answer
@@ -316,13 +327,7 @@ func (t *Answer) print(out *printer.Printer) {
 		return
 	}
 	if len(t.Refused) > 0 {
-		// The text does not name the component that refuses the claim: the webhook refuses it at creation or, without a
-		// webhook, the driver refuses it in Prepare.
-		format := "%s would get devices on %s, but is refused:"
-		if t.Allocated {
-			format = "%s has devices on %s, but some of them have problems:"
-		}
-		out.Bad(format, t.What, strings.Join(t.Nodes, ", "))
+		out.Bad(t.refusalFormat(), t.What, strings.Join(t.Nodes, ", "))
 		for _, reason := range t.Refused {
 			out.Printf("  %s", reason)
 		}
@@ -393,6 +398,18 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	for _, remark := range t.Remarks {
 		out.Warn("%s", remark)
 	}
+}
+
+// refusalFormat returns the format of a refusal. It does not name the component that refuses the claim: the webhook
+// refuses it at creation or, if there is no webhook, the driver refuses it in Prepare.
+func (t *Answer) refusalFormat() string {
+	switch {
+	case t.started:
+		return "%s has started with devices on %s, but some of them have problems:"
+	case t.Allocated:
+		return "%s has devices on %s, but they cannot be attached:"
+	}
+	return "%s would get devices on %s, but is refused:"
 }
 
 func isOrAre(n int) string {
