@@ -104,6 +104,19 @@ func (m *importer) isUnclear(w *workload) bool {
 	return false
 }
 
+// isOnHost reports whether a pod with the node's network uses networks, or resources that have a topology. In that case,
+// it also adds a finding, because the driver rejects the claims of such a pod. Multus ignores the networks.
+func (m *importer) isOnHost(w *workload) bool {
+	asked, readable := w.resourcesInOrder(m.resources())
+	if objectAt(w.pod, "spec")["hostNetwork"] != true || len(asked)+len(w.networks) == 0 && readable {
+		return false
+	}
+	w.add(true, w.path+"spec.hostNetwork", true, "the pod was not changed, since the driver does not attach devices to "+
+		"pods with the network of the node: remove hostNetwork and import it again, or keep the device plugin for this "+
+		"pod")
+	return true
+}
+
 // keepName preserves the name that Multus assigned to the interface of the i-th network in an annotation. The name
 // becomes a parameter of the claim. If the network stays in the annotation at a different position, the name becomes a
 // field there instead. sameNumbers is true if the driver and Multus assign the same numbers up to this network.

@@ -180,6 +180,7 @@ func (m *importer) changeWorkloads() (changed []any) {
 	var last *source
 	for _, w := range m.workloads {
 		switch {
+		case m.isOnHost(w): // adds a finding
 		case m.staysAsItIs(w):
 			w.explainStay()
 		case m.isUnclear(w) || !m.composeFor(w): // both calls add a finding
