@@ -101,7 +101,8 @@ spec:
 			PFName: "p0", Vendor: "15b3", Product: "1018", NUMANode: discovery.None, VLANID: discovery.None,
 			Interface: "p0v0", RDMA: true}
 		decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{function}}, policies,
-			policy.Node{Name: "n", Labels: map[string]string{known().NICLabel: "true", "rack": "r1"}})
+			policy.Node{Name: "n", Labels: map[string]string{"feature.node.kubernetes.io/pci-15b3.present": "true",
+				"network.nvidia.com/operator.mofed.wait": "false", "rack": "r1"}})
 		if got := len(decision.Devices[0].Personas) > 0; got != selects {
 			t.Errorf("%s: the policy selects the function: %t; selector: %s", input, got, policies[0].Spec.Selector.CEL)
 		}

@@ -16,12 +16,13 @@ var equivalentsFile []byte //nolint:gochecknoglobals // required for embedding f
 // equivalents maps settings of specific plugins and NICs to settings of this project. It is read from a data file,
 // because Go code must not refer to CNI plugins by name.
 type equivalents struct {
-	FunctionPlugin string `json:"functionPlugin"`
-	LinkPlugin     string `json:"linkPlugin"`
-	FilePlugin     string `json:"filePlugin"`
-	NICLabel       string `json:"nicLabel"`
-	NameParameter  string `json:"nameParameter"`
-	Networks       map[string]struct {
+	FunctionPlugin   string            `json:"functionPlugin"`
+	LinkPlugin       string            `json:"linkPlugin"`
+	FilePlugin       string            `json:"filePlugin"`
+	NICLabels        map[string]string `json:"nicLabels"`
+	NICClusterPolicy string            `json:"nicClusterPolicy"`
+	NameParameter    string            `json:"nameParameter"`
+	Networks         map[string]struct {
 		Type           string            `json:"type"`
 		ResourcePrefix string            `json:"resourcePrefix"`
 		Namespace      string            `json:"namespace"`

@@ -3,8 +3,10 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,10 +16,15 @@ import (
 // readNICPolicy reads a NicClusterPolicy or NicNodePolicy, with which the NVIDIA network operator configures the SR-IOV
 // device plugin and the RDMA shared device plugin.
 func (m *importer) readNICPolicy(o *object) {
+	if o.kind == kindNICClusterPolicy && o.name != known().NICClusterPolicy {
+		o.forget()
+		o.add(false, "", nil, "was skipped: the operator ignores it, because its name is not %s", known().NICClusterPolicy)
+		return
+	}
 	o.readMetadata()
 	m.nicPolicies[o.kind+" "+o.name] = true
 	spec := o.child("spec")
-	nodes := map[string]string{known().NICLabel: "true"}
+	nodes := maps.Clone(known().NICLabels)
 	selector := spec.child("nodeSelector")
 	for _, key := range sortedKeys(selector.values) {
 		nodes[key] = selector.text(key)
@@ -40,8 +47,9 @@ func (m *importer) readNICPolicy(o *object) {
 		p.nodes, p.nodeRequirements, p.terms = nodes, requirements, append(p.terms, terms...)
 	}
 	if len(pools) > 0 {
-		o.add(false, "spec", nil, "the policies select only nodes with the label %s, as the operator does: remove it "+
-			"from nodeSelector if Node Feature Discovery is not kept", known().NICLabel)
+		o.add(false, "spec", nil, "the policies select only nodes with the labels %s, as the operator does: remove them "+
+			"from nodeSelector if Node Feature Discovery or the operator is not kept",
+			strings.Join(sortedKeys(known().NICLabels), " and "))
 	}
 }
 
