@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -235,6 +236,21 @@ func TestObjectsWithoutAPod(t *testing.T) {
 		}) {
 			t.Errorf("%s: no finding says that something is missing: %v", text, result.Findings)
 		}
+	}
+}
+
+// The search for pod templates does not build a path for each item of a list, which would take quadratic time.
+func TestTemplatesAreFoundInLinearTime(t *testing.T) {
+	const size = 1 << 16
+	template := map[string]any{"spec": map[string]any{"containers": []any{}}}
+	document := map[string]any{"spec": map[string]any{strings.Repeat("k", size): append(make([]any, size), template)}}
+	var before, after runtime.MemStats
+	found := 0
+	runtime.ReadMemStats(&before)
+	eachTemplate(document, func(string, map[string]any) { found++ })
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; found != 1 || allocated > 256*size {
+		t.Errorf("found %d templates and allocated %d bytes, want 1 and at most %d", found, allocated, 256*size)
 	}
 }
 

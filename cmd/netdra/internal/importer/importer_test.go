@@ -217,7 +217,7 @@ func checkTemplates(t *testing.T, found *manifest.Document, classes map[string]c
 	}
 	namespace := objectAt(values, "metadata")["namespace"]
 	count := 0
-	eachTemplate("spec.", values["spec"], func(_ string, pod map[string]any) {
+	eachTemplate(values, func(_ string, pod map[string]any) {
 		count++
 		data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": pod["spec"],
 			"metadata": map[string]any{"name": "pod", "namespace": namespace}})

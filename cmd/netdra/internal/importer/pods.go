@@ -67,7 +67,7 @@ func (m *importer) readPods(o *object) (found bool) {
 			isTemplate: !isKnown, pod: pod})
 	}
 	if !isKnown || objectAt(pod, "spec") == nil { // other API groups also have kinds with these names
-		eachTemplate("spec.", o.values["spec"], add)
+		eachTemplate(o.values, add)
 	}
 	if isKnown && !found {
 		add(path, pod)
@@ -78,22 +78,53 @@ func (m *importer) readPods(o *object) (found bool) {
 	return found
 }
 
-// eachTemplate calls do for each object with containers in its spec, at any depth.
-func eachTemplate(path string, value any, do func(path string, pod map[string]any)) {
+// eachTemplate calls do for each object with containers in its spec, at any depth of the document's spec.
+func eachTemplate(document map[string]any, do func(path string, pod map[string]any)) {
+	eachObject(document["spec"], []any{"spec"}, func(keys []any, object map[string]any) bool {
+		if !isPod(object) {
+			return true
+		}
+		do(joined(keys)+".", object)
+		return false
+	})
+}
+
+// isPod reports whether an object has containers in its spec.
+func isPod(object map[string]any) bool {
+	_, hasContainers := objectAt(object, "spec")["containers"].([]any)
+	return hasContainers
+}
+
+// eachObject calls enter for each object in value, at any depth, with the keys and indexes that lead to it. If enter
+// returns false, eachObject skips the fields of the object.
+func eachObject(value any, keys []any, enter func(keys []any, object map[string]any) bool) {
 	switch value := value.(type) {
 	case []any:
 		for i, item := range value {
-			eachTemplate(fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), i), item, do)
+			eachObject(item, append(keys, i), enter)
 		}
 	case map[string]any:
-		if _, isPod := objectAt(value, "spec")["containers"].([]any); isPod {
-			do(path, value)
+		if !enter(keys, value) {
 			return
 		}
 		for _, key := range sortedKeys(value) {
-			eachTemplate(path+key+".", value[key], do)
+			eachObject(value[key], append(keys, key), enter)
 		}
 	}
+}
+
+// joined returns the path that consists of keys and indexes. Building it only for reported objects keeps eachObject
+// linear if a huge document has long keys.
+func joined(keys []any) string {
+	var path strings.Builder
+	for _, key := range keys {
+		if i, isIndex := key.(int); isIndex {
+			fmt.Fprintf(&path, "[%d]", i)
+		} else {
+			fmt.Fprintf(&path, ".%s", key)
+		}
+	}
+	return strings.TrimPrefix(path.String(), ".")
 }
 
 // readPod reads the annotation of a pod.
