@@ -86,6 +86,29 @@ func (w *workload) explainVariables() {
 	})
 }
 
+// explainOutside adds a finding for each use of a translated resource, and for each annotation with networks, in the parts
+// of a workload's document that are not pods.
+func (m *importer) explainOutside(w *workload) {
+	resources := m.resources()
+	document := map[string]any{"metadata": w.document["metadata"], "spec": w.document["spec"]}
+	eachObject(document, nil, func(keys []any, object map[string]any) bool {
+		if isPod(object) {
+			return false
+		}
+		if value := object[annotationNetworks]; value != nil {
+			w.add(true, joined(keys)+"["+annotationNetworks+"]", value, "is not in a pod template, so it was not changed: "+
+				"replace its networks that have topologies with claims by hand")
+		}
+		for _, name := range resources {
+			if value := object[name]; value != nil {
+				w.add(true, joined(keys)+"["+name+"]", value, "is not in a pod template, and claims replace this resource in "+
+					"pods: remove it, or controllers may wait for a resource that no node has")
+			}
+		}
+		return true
+	})
+}
+
 // isUnclear reports whether it is unclear which network needs a requested device, because the annotation references a
 // network that is not in the input. In that case, it also adds a finding. Without the device, Multus could not attach
 // that network.

@@ -177,7 +177,7 @@ func (m *importer) make(result *Result) error {
 
 // changeWorkloads replaces networks and resources in pods with claims, and returns the objects that it has changed.
 func (m *importer) changeWorkloads() (changed []any) {
-	var last *source
+	var last, checked *source
 	for _, w := range m.workloads {
 		switch {
 		case m.isOnHost(w): // adds a finding
@@ -188,13 +188,20 @@ func (m *importer) changeWorkloads() (changed []any) {
 			if last != w.source { // an object may contain several pods
 				changed = append(changed, w.document)
 			}
-			last = w.source
+			if checked != w.source {
+				m.explainOutside(w)
+			}
+			last, checked = w.source, w.source
 			if w.isTemplate {
 				w.add(false, w.place(), nil, "if kubectl apply reports the unknown field resourceClaims, the "+
 					"CustomResourceDefinition of this kind is too old: update it")
 			}
 		default:
 			w.add(false, w.place(), nil, "was not changed: it uses none of the translated networks and resources")
+			if checked != w.source {
+				m.explainOutside(w)
+			}
+			checked = w.source
 		}
 	}
 	return changed
