@@ -239,6 +239,8 @@ func (m *importer) ownNetworks() {
 		}
 		if p.shared {
 			plugin = known().FilePlugin
+			p.add(false, "", p.resource, "containers also get the files for management datagrams (umadN, issmN), as from "+
+				"the device plugin: remove managementDevices from the topology if they do not need these files")
 		}
 		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": plugin})}
 		m.networks = append(m.networks, n)
