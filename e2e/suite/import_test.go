@@ -75,7 +75,7 @@ func TestImportedIsAccepted(t *testing.T) {
 }
 
 // customKind matches workloads whose CustomResourceDefinition is not installed.
-var customKind = regexp.MustCompile(`^apiVersion: (kubeflow\.org|(batch\.)?example\.com)/`)
+var customKind = regexp.MustCompile(`^apiVersion: ((trainer\.)?kubeflow\.org|(batch\.)?example\.com)/`)
 
 // Objects that were imported with --keep-multus work with the real Multus after the manual steps in the report: adding
 // the policy for a resource whose device plugin was not imported, and replacing the template with a claim for Multus

@@ -432,12 +432,19 @@ func (w *workload) clean() {
 			delete(metadata, "annotations")
 		}
 	}
-	objectAt(w.document, "metadata")["namespace"] = w.namespace
+	if !w.lacksNamespace() {
+		objectAt(w.document, "metadata")["namespace"] = w.namespace
+	}
 	if spec := objectAt(w.pod, "spec"); spec["nodeName"] != nil {
 		w.add(false, w.path+"spec.nodeName", spec["nodeName"], "was left out: the scheduler chooses a node that has "+
 			"the devices")
 		delete(spec, "nodeName")
 	}
+}
+
+// lacksNamespace reports whether an object of an unknown kind has no namespace. The kind may be cluster-scoped.
+func (w *workload) lacksNamespace() bool {
+	return w.isTemplate && isEmpty(objectAt(w.document, "metadata")["namespace"])
 }
 
 // resources returns the sorted names of all resources that have a topology. Pods continue to request all other

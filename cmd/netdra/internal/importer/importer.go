@@ -187,6 +187,11 @@ func (m *importer) changeWorkloads() (changed []any) {
 		case m.change(w):
 			if last != w.source { // an object may contain several pods
 				changed = append(changed, w.document)
+				if w.lacksNamespace() {
+					w.add(true, "metadata.namespace", nil, "is not set, so the ResourceClaimTemplates are in namespace %s: "+
+						"if the pods are in other namespaces, create them there, and add these namespaces to "+
+						"allowedNamespaces", w.namespace)
+				}
 			}
 			if checked != w.source {
 				m.explainOutside(w)

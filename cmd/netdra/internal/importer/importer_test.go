@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -215,7 +216,7 @@ func checkTemplates(t *testing.T, found *manifest.Document, classes map[string]c
 	if err := yaml.UnmarshalStrict(found.Data, &values); err != nil {
 		t.Fatal(err)
 	}
-	namespace := objectAt(values, "metadata")["namespace"]
+	namespace := cmp.Or(objectAt(values, "metadata")["namespace"], any("default")) // cluster-scoped kinds have none
 	count := 0
 	eachTemplate(values, func(_ string, pod map[string]any) {
 		count++
