@@ -105,15 +105,26 @@ func (m *importer) readSharedResource(f *fields) *pool {
 		}
 	}
 	selectors := f.child("selectors")
-	names := append(f.texts("devices"), selectors.texts("ifNames")...)
+	devices := f.texts("devices")
+	names := slices.Concat(devices, selectors.texts("ifNames"))
 	require("vendor", each(selectors.texts("vendors"), pciID))
 	require("product", each(selectors.texts("deviceIDs"), pciID))
 	require("driver", selectors.texts("drivers"))
 	require("interface", names)
-	p.terms = selectors.restricts(selectors.linkTypes(p.terms))
+	if terms := selectors.linkTypes(p.terms); len(terms) > len(p.terms) {
+		p.terms = append(terms, attribute("interface")+` != ""`) // the plugin reads the type of the interface
+	}
+	p.terms = selectors.restricts(p.terms)
+	hasSelectors := slices.ContainsFunc(sortedKeys(selectors.values), func(key string) bool {
+		return !isEmpty(selectors.values[key])
+	})
 	switch {
 	case f.mistyped:
 		p.terms = f.nothing(p.terms)
+	case hasSelectors && len(devices) > 0:
+		p.terms = append(p.terms, never)
+		f.add(true, f.whole(), nil, "the resource has both devices and selectors, so the plugin rejects it and the policy "+
+			"selects nothing: remove one of them and import it again, or replace %q in its selector", never)
 	case len(p.terms) == 2: // only the terms above
 		p.terms = append(p.terms, never)
 		f.add(true, f.whole(), nil, "the resource has no selectors, so the plugin rejects it and the policy selects "+

@@ -245,11 +245,11 @@ func (f *fields) nics(key string, values []string, parent, device, index string)
 	return term
 }
 
-// linkTypes adds the term that selects one of several types of links.
+// linkTypes adds the term that selects one of several types of links. As in the device plugins, the case matters.
 func (f *fields) linkTypes(terms []string) []string {
 	var layers []string
 	for _, value := range f.texts("linkTypes") {
-		layers = append(layers, f.linkType("linkTypes", value))
+		layers = append(layers, f.linkType("linkTypes", value, "ether", "infiniband"))
 	}
 	if len(layers) > 0 {
 		terms = append(terms, anyOf(layers))
@@ -259,16 +259,16 @@ func (f *fields) linkTypes(terms []string) []string {
 
 // linkType returns the term that selects either Ethernet or InfiniBand. For an InfiniBand port, there is an RDMA device
 // with the link layer InfiniBand.
-func (f *fields) linkType(key, value string) string {
+func (f *fields) linkType(key, value, ethernet, infiniBand string) string {
 	layer := attribute("rdmaLinkLayer")
-	switch strings.ToLower(value) {
-	case "eth", "ether":
+	switch value {
+	case ethernet:
 		return layer + ` != "infiniband"`
-	case "ib", "infiniband":
+	case infiniBand:
 		return layer + ` == "infiniband"`
 	}
-	f.add(true, f.path+key, value, "is not a known type, so the policy selects nothing: replace %q in its "+
-		"selector", never)
+	f.add(true, f.path+key, value, "is neither %s nor %s, so the policy selects nothing: replace %q in its "+
+		"selector", ethernet, infiniBand, never)
 	return never
 }
 
@@ -299,7 +299,7 @@ func (m *importer) readNodePolicy(o *object) {
 	p.terms = append(p.terms, attribute("type")+` == "vf"`)
 	m.nicSelector(spec.child("nicSelector"), p)
 	if linkType := spec.text("linkType"); linkType != "" {
-		p.terms = append(p.terms, spec.linkType("linkType", linkType))
+		p.terms = append(p.terms, spec.linkType("linkType", strings.ToLower(linkType), "eth", "ib"))
 	}
 	p.rdma, p.vhost = spec.flag("isRdma"), spec.flag("needVhostNet")
 	if p.rdma {
