@@ -86,8 +86,8 @@ func (w *workload) explainVariables() {
 	})
 }
 
-// explainOutside adds a finding for each use of a translated resource, and for each annotation with networks, in the parts
-// of a workload's document that are not pods.
+// explainOutside adds a finding for each use of a translated resource, and for each annotation with networks, in the
+// parts of a workload's document that are not pods.
 func (m *importer) explainOutside(w *workload) {
 	resources := m.resources()
 	document := map[string]any{"metadata": w.document["metadata"], "spec": w.document["spec"]}
@@ -127,8 +127,8 @@ func (m *importer) isUnclear(w *workload) bool {
 	return false
 }
 
-// isOnHost reports whether a pod with the node's network uses networks, or resources that have a topology. In that case,
-// it also adds a finding, because the driver rejects the claims of such a pod. Multus ignores the networks.
+// isOnHost reports whether a pod with the node's network uses networks, or resources that have a topology. In that
+// case, it also adds a finding, because the driver rejects the claims of such a pod. Multus ignores the networks.
 func (m *importer) isOnHost(w *workload) bool {
 	asked, readable := w.resourcesInOrder(m.resources())
 	if objectAt(w.pod, "spec")["hostNetwork"] != true || len(asked)+len(w.networks) == 0 && readable {
@@ -442,7 +442,8 @@ func (w *workload) clean() {
 	}
 }
 
-// lacksNamespace reports whether an object of an unknown kind has no namespace. The kind may be cluster-scoped.
+// lacksNamespace reports whether an object of a kind that is not built into Kubernetes has no namespace. The kind may be
+// cluster-scoped.
 func (w *workload) lacksNamespace() bool {
 	return w.isTemplate && isEmpty(objectAt(w.document, "metadata")["namespace"])
 }

@@ -23,7 +23,7 @@ type workload struct {
 	document        map[string]any
 	namespace, name string
 	path            string // the path of the pod in the document, for use in findings
-	isTemplate      bool   // the pod was found in an object of an unknown kind
+	isTemplate      bool   // the pod was found in an object of a kind that is not built into Kubernetes
 	pod             map[string]any
 	networks        []*selection
 	composed        *network // the network that is composed of the pod's networks; nil if there is none
@@ -49,6 +49,9 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
+// builtInGroups matches the API groups of the kinds in podPaths. Other groups have kinds with the same names.
+var builtInGroups = regexp.MustCompile(`^(v1|apps/.+|batch/v1.*)$`)
+
 // place returns the path of the pod in the document.
 func (w *workload) place() string { return strings.TrimSuffix(w.path, ".") }
 
@@ -64,7 +67,7 @@ func (m *importer) readPods(o *object) (found bool) {
 	add := func(path string, pod map[string]any) {
 		found = true
 		m.readPod(&workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, path: path,
-			isTemplate: !isKnown, pod: pod})
+			isTemplate: !isKnown || !builtInGroups.MatchString(fmt.Sprint(o.values["apiVersion"])), pod: pod})
 	}
 	if !isKnown || objectAt(pod, "spec") == nil { // other API groups also have kinds with these names
 		eachTemplate(o.values, add)
