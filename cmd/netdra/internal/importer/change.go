@@ -442,8 +442,8 @@ func (w *workload) clean() {
 	}
 }
 
-// lacksNamespace reports whether an object of a kind that is not built into Kubernetes has no namespace. The kind may be
-// cluster-scoped.
+// lacksNamespace reports whether an object of a kind that is not built into Kubernetes has no namespace. The kind may
+// be cluster-scoped.
 func (w *workload) lacksNamespace() bool {
 	return w.isTemplate && isEmpty(objectAt(w.document, "metadata")["namespace"])
 }

@@ -133,7 +133,8 @@ func (m *importer) readSharedResource(f *fields) *pool {
 		f.add(true, f.whole(), p.resource, "containers got the files of all devices of this resource, and a claim "+
 			"gives them the files of one: for more, set count and the constraint distinctAttribute %s/ifName in the "+
 			"ResourceClaimTemplate; for the device of a macvlan network, set rdma in the root step of this network "+
-			"instead", policyapi.AttributeDomain)
+			"instead. Up to rdmaHcaMax pods share each device, not all devices together: to change the number, set the "+
+			"capacity of policy %s", policyapi.AttributeDomain, p.name)
 	}
 	return p
 }
