@@ -116,6 +116,33 @@ spec:
 	}
 }
 
+// Each resource and each network offers the device that they share, even if their names are long or the same.
+func TestEntriesOfOneDevice(t *testing.T) {
+	const resource = `{"resourceName": "%s", "rdmaHcaMax": 2, "selectors": {"ifNames": ["p0"]}}`
+	var resources []string
+	for _, name := range []string{"macvlan", "rdma_shared_device_storage_rail_a", "rdma_shared_device_storage_rail_b"} {
+		resources = append(resources, fmt.Sprintf(resource, name))
+	}
+	_, made := importText(t, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rdma-devices, namespace: kube-system}
+data: {config.json: '{"configList": [`+strings.Join(resources, ", ")+`]}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: lan, namespace: apps}
+spec: {config: '{"type": "macvlan", "master": "p0"}'}
+`, options())
+	policies := policiesIn(t, made)
+	device := discovery.Device{Name: "p0", Kind: "device", PCIAddress: "0000:03:00.0", NUMANode: discovery.None,
+		VLANID: discovery.None, Interface: "p0", RDMA: true}
+	decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{device}}, policies, policy.Node{Name: "n"})
+	if got := len(decision.Devices[0].Personas); len(policies) != 4 || got != 4 {
+		t.Errorf("%d policies offer %d entries of the device, want 4 of both: %+v", len(policies), got, decision.Devices[0])
+	}
+}
+
 func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceExposurePolicy {
 	t.Helper()
 	var policies []policyapi.DeviceExposurePolicy

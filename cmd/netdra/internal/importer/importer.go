@@ -54,6 +54,7 @@ type importer struct {
 	templates   []*resourceapi.ResourceClaimTemplate
 	names       map[string]bool             // the created objects, as "KIND NAME"
 	nicPolicies map[string]bool             // the policies of the NVIDIA network operator in the input, as "KIND NAME"
+	suffixes    map[string]string           // the users of device name suffixes
 	schemas     []*v1alpha1.CNIPluginSchema // schemas that topologies need in addition to the built-in ones
 }
 

@@ -25,7 +25,7 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 		value := attributeValue(p.resource)
 		made := newPolicy(p.name, allOf(p.terms), p.plugins, p.sharers)
 		if p.shared { // other resources and networks may share the same devices
-			made.Spec.Exposure.DeviceNameSuffix = suffix(p.name)
+			made.Spec.Exposure.DeviceNameSuffix = m.suffix(p.name, "pool "+p.name)
 		}
 		made.Spec.Priority = p.priority
 		made.Spec.Exposure.AdditionalAttributes = map[string]policyapi.AttributeValue{
@@ -81,7 +81,7 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 			limit = ""
 		}
 		made := newPolicy(m.unique("policy", n.link, plugin), n.selector, []string{plugin}, limit)
-		made.Spec.Exposure.DeviceNameSuffix = suffix(plugin)
+		made.Spec.Exposure.DeviceNameSuffix = m.suffix(plugin, "plugin "+plugin)
 		if !moves {
 			made.Spec.Exposure.ExclusionGroup = m.exclusionGroup(n.selector, plugin)
 			n.add(false, "", nil, "up to %s pods share link %q: to change the number, set the capacity of policy %s",
@@ -92,9 +92,15 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// suffix returns the suffix for the device names of the entries of a plugin or a resource.
-func suffix(name string) string {
-	return "-" + strings.Trim(stepName(name, nil)[:min(len(stepName(name, nil)), 31)], "-")
+// suffix returns the suffix for the device names of the entries of a plugin or a resource, which user identifies. Each
+// user has its own suffix, because a device gets an entry from only one of several policies with the same suffix.
+func (m *importer) suffix(name, user string) string {
+	const length = 28 // with the dash and a number of two digits, at most 32
+	base := stepName(name, nil)
+	base = "-" + strings.Trim(base[:min(len(base), length)], "-")
+	suffix := unused(base, func(suffix string) bool { return m.suffixes[suffix] != "" && m.suffixes[suffix] != user })
+	m.suffixes = setIn(m.suffixes, suffix, user)
+	return suffix
 }
 
 // exclusionGroup returns the exclusion group for a plugin that cannot share a link with some other plugin; empty if it
