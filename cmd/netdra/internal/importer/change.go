@@ -96,13 +96,13 @@ func (m *importer) explainOutside(w *workload) {
 			return false
 		}
 		if value := object[annotationNetworks]; value != nil {
-			w.add(true, joined(keys)+"["+annotationNetworks+"]", value, "is not in a pod template, so it was not changed: "+
-				"replace its networks that have topologies with claims by hand")
+			w.add(true, joined(keys)+"["+annotationNetworks+"]", value, "is not in a pod template, so it was "+
+				"not changed: replace its networks that have topologies with claims by hand")
 		}
 		for _, name := range resources {
 			if value := object[name]; value != nil {
-				w.add(true, joined(keys)+"["+name+"]", value, "is not in a pod template, and claims replace this resource in "+
-					"pods: remove it, or controllers may wait for a resource that no node has")
+				w.add(true, joined(keys)+"["+name+"]", value, "is not in a pod template, and claims replace this "+
+					"resource in pods: remove it, or controllers may wait for a resource that no node has")
 			}
 		}
 		return true
@@ -134,9 +134,9 @@ func (m *importer) isOnHost(w *workload) bool {
 	if objectAt(w.pod, "spec")["hostNetwork"] != true || len(asked)+len(w.networks) == 0 && readable {
 		return false
 	}
-	w.add(true, w.path+"spec.hostNetwork", true, "the pod was not changed, since the driver does not attach devices to "+
-		"pods with the network of the node: remove hostNetwork and import it again, or keep the device plugin for this "+
-		"pod")
+	w.add(true, w.path+"spec.hostNetwork", true, "the pod was not changed, since the driver does not attach "+
+		"devices to pods with the network of the node: remove hostNetwork and import it again, or keep the device "+
+		"plugin for this pod")
 	return true
 }
 

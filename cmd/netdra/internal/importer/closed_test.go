@@ -139,7 +139,8 @@ spec: {config: '{"type": "macvlan", "master": "p0"}'}
 		VLANID: discovery.None, Interface: "p0", RDMA: true}
 	decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{device}}, policies, policy.Node{Name: "n"})
 	if got := len(decision.Devices[0].Personas); len(policies) != 4 || got != 4 {
-		t.Errorf("%d policies offer %d entries of the device, want 4 of both: %+v", len(policies), got, decision.Devices[0])
+		t.Errorf("%d policies offer %d entries of the device, want 4 of both: %+v", len(policies), got,
+			decision.Devices[0])
 	}
 }
 

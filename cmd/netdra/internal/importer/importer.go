@@ -189,9 +189,9 @@ func (m *importer) changeWorkloads() (changed []any) {
 			if last != w.source { // an object may contain several pods
 				changed = append(changed, w.document)
 				if w.lacksNamespace() {
-					w.add(true, "metadata.namespace", nil, "is not set, so the ResourceClaimTemplates are in namespace %s: "+
-						"if the pods are in other namespaces, create them there, and add these namespaces to "+
-						"allowedNamespaces", w.namespace)
+					w.add(true, "metadata.namespace", nil, "is not set, so the ResourceClaimTemplates are in "+
+						"namespace %s: if the pods are in other namespaces, create them there, and add these "+
+						"namespaces to allowedNamespaces", w.namespace)
 				}
 			}
 			if checked != w.source {
@@ -245,8 +245,9 @@ func (m *importer) ownNetworks() {
 		}
 		if p.shared {
 			plugin = known().FilePlugin
-			p.add(false, "", p.resource, "containers also get the files for management datagrams (umadN, issmN), as from "+
-				"the device plugin: remove managementDevices from the topology if they do not need these files")
+			p.add(false, "", p.resource, "containers also get the files for management datagrams (umadN, "+
+				"issmN), as from the device plugin: remove managementDevices from the topology if they do not need "+
+				"these files")
 		}
 		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": plugin})}
 		m.networks = append(m.networks, n)

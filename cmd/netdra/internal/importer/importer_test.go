@@ -284,8 +284,8 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 		return f.Field == path+".planted" && f.Action
 	}) {
-		// An object that an operator creates or ignores, or of a kind that is not translated, is skipped with a finding of
-		// its own.
+		// An object that an operator creates or ignores, or of a kind that is not translated, is skipped with a finding
+		// of its own.
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 			return strings.Contains(f.Reason, "was already read") || strings.Contains(f.Reason, "was skipped") ||
 				strings.Contains(f.Reason, "kind are not translated")

@@ -18,7 +18,8 @@ import (
 func (m *importer) readNICPolicy(o *object) {
 	if o.kind == kindNICClusterPolicy && o.name != known().NICClusterPolicy {
 		o.forget()
-		o.add(false, "", nil, "was skipped: the operator ignores it, because its name is not %s", known().NICClusterPolicy)
+		o.add(false, "", nil, "was skipped: the operator ignores it, because its name is not %s",
+			known().NICClusterPolicy)
 		return
 	}
 	o.readMetadata()
@@ -47,8 +48,8 @@ func (m *importer) readNICPolicy(o *object) {
 		p.nodes, p.nodeRequirements, p.terms = nodes, requirements, append(p.terms, terms...)
 	}
 	if len(pools) > 0 {
-		o.add(false, "spec", nil, "the policies select only nodes with the labels %s, as the operator does: remove them "+
-			"from nodeSelector if Node Feature Discovery or the operator is not kept",
+		o.add(false, "spec", nil, "the policies select only nodes with the labels %s, as the operator does: remove "+
+			"them from nodeSelector if Node Feature Discovery or the operator is not kept",
 			strings.Join(sortedKeys(known().NICLabels), " and "))
 	}
 }
@@ -123,8 +124,8 @@ func (m *importer) readSharedResource(f *fields) *pool {
 		p.terms = f.nothing(p.terms)
 	case hasSelectors && len(devices) > 0:
 		p.terms = append(p.terms, never)
-		f.add(true, f.whole(), nil, "the resource has both devices and selectors, so the plugin rejects it and the policy "+
-			"selects nothing: remove one of them and import it again, or replace %q in its selector", never)
+		f.add(true, f.whole(), nil, "the resource has both devices and selectors, so the plugin rejects it and the "+
+			"policy selects nothing: remove one of them and import it again, or replace %q in its selector", never)
 	case len(p.terms) == 2: // only the terms above
 		p.terms = append(p.terms, never)
 		f.add(true, f.whole(), nil, "the resource has no selectors, so the plugin rejects it and the policy selects "+
@@ -133,8 +134,8 @@ func (m *importer) readSharedResource(f *fields) *pool {
 		f.add(true, f.whole(), p.resource, "containers got the files of all devices of this resource, and a claim "+
 			"gives them the files of one: for more, set count and the constraint distinctAttribute %s/ifName in the "+
 			"ResourceClaimTemplate; for the device of a macvlan network, set rdma in the root step of this network "+
-			"instead. Up to rdmaHcaMax pods share each device, not all devices together: to change the number, set the "+
-			"capacity of policy %s", policyapi.AttributeDomain, p.name)
+			"instead. Up to rdmaHcaMax pods share each device, not all devices together: to change the number, set "+
+			"the capacity of policy %s", policyapi.AttributeDomain, p.name)
 	}
 	return p
 }

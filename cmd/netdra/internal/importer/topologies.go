@@ -235,7 +235,8 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 		if p.vfio {
 			step.Driver = driverVFIO
 		} else if p.rdma {
-			step.RDMA = &v1alpha1.StepRDMA{ManagementDevices: p.shared} // the shared device plugin adds all device files
+			// The RDMA shared device plugin adds all device files.
+			step.RDMA = &v1alpha1.StepRDMA{ManagementDevices: p.shared}
 		}
 		if p.vhost { // the device plugin adds both device files
 			step.DeviceNodes = []v1alpha1.DeviceNode{v1alpha1.DeviceNodeVhostNet, v1alpha1.DeviceNodeTun}
