@@ -158,13 +158,16 @@ func (k *kernel) LinksAround(names []IfName) ([]netlink.Link, error) {
 // indexOf returns the index of the link described by a message.
 func indexOf(message []byte) int { return int(nl.DeserializeIfInfomsg(message).Index) }
 
-// attributes iterates over the netlink attributes in a message and yields their types and values.
+// attributeType removes the flags from the type of a netlink attribute (NLA_TYPE_MASK).
+const attributeType = 0x3fff
+
+// attributes iterates over the netlink attributes in a message and yields their types, without flags, and values.
 func attributes(data []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(data) >= unix.SizeofRtAttr {
 			length := int(binary.NativeEndian.Uint16(data))
 			if length < unix.SizeofRtAttr || length > len(data) ||
-				!yield(binary.NativeEndian.Uint16(data[2:]), data[unix.SizeofRtAttr:length]) {
+				!yield(binary.NativeEndian.Uint16(data[2:])&attributeType, data[unix.SizeofRtAttr:length]) {
 				return
 			}
 			data = data[min(len(data), (length+3)&^3):]

@@ -22,8 +22,6 @@ const (
 	nftaFlowtableHook     = 3
 	nftaFlowtableHookDevs = 3
 	nftaDeviceName        = 1
-	// nftTypeMask removes the flags from the type of an attribute (NLA_TYPE_MASK).
-	nftTypeMask = 0x3fff
 )
 
 // Settings implements routing.
@@ -214,7 +212,7 @@ func (k *kernel) netfilter(get, reply int, family uint8) (objects [][]byte, err 
 // nested returns the value of the first attribute with a type, or nil if there is none.
 func nested(data []byte, kind uint16) []byte {
 	for found, value := range attributes(data) {
-		if found&nftTypeMask == kind {
+		if found == kind {
 			return value
 		}
 	}
@@ -223,7 +221,7 @@ func nested(data []byte, kind uint16) []byte {
 
 func listsDevice(list []byte, names []string) bool {
 	for kind, value := range attributes(list) {
-		if kind&nftTypeMask == nftaDeviceName && slices.Contains(names, text(value)) {
+		if kind == nftaDeviceName && slices.Contains(names, text(value)) {
 			return true
 		}
 	}

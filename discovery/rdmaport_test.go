@@ -241,6 +241,26 @@ func TestRDMADevicesWithSeveralPorts(t *testing.T) {
 	}
 }
 
+// The only interface of a function may be that of the second port: the link of the first port is in a pod. The facts of
+// the first port are not used instead, even if the second port cannot be read.
+func TestSecondPortOfAFunction(t *testing.T) {
+	for name, test := range map[string]struct{ file, want string }{
+		"readable":   {"link_layer=InfiniBand", "down"},
+		"unreadable": {"link_layer=", ""},
+	} {
+		h := discoverytest.NewHost()
+		h.Function("0000:05:00.0")
+		h.NIC("ib1", "0000:05:00.0")
+		h.WriteFiles(h.Dir("0000:05:00.0")+"/net/ib1", "dev_port=1")
+		h.RDMA("0000:05:00.0", "mlx4_0")
+		h.RDMAPort("0000:05:00.0", "mlx4_0", "link_layer=InfiniBand", "state=4: ACTIVE", "rate=40 Gb/sec (4X QDR)")
+		h.WriteFiles(h.Dir("0000:05:00.0")+"/infiniband/mlx4_0/ports/2", test.file, "state=1: DOWN")
+		if got := byName(t, read(t, h), "ib1").RDMAPort.State; got != test.want {
+			t.Errorf("%s: state of the port = %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // A device that was moved to a pod keeps the facts of its port. Without a snapshot, they are unknown.
 func TestRDMAPortsInOtherNamespaces(t *testing.T) {
 	h := discoverytest.InfiniBand()

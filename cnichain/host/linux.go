@@ -113,7 +113,7 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 	return linksOf(handle, path)
 }
 
-// Contents enters the namespace only once, which takes longer than reading the links or the routes of most pods.
+// Contents enters the namespace only once: in most pods, entering it takes longer than reading the links and routes.
 func (Linux) Contents(path string) (contents Contents, err error) {
 	handle, err := openNamespace(path)
 	if err != nil {
